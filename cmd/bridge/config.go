@@ -1,0 +1,348 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+	"github.com/mattn/go-isatty"
+
+	"functionbridge/internal/router"
+)
+
+// environment is what the process was started with, as text: envconfig reads
+// it, parse makes settings of it. Every field is a string, because envconfig's
+// own conversion stops at the first mistake and prints the value, which may be
+// a secret. The field names give the variables: BRIDGE_ and the words of the
+// name.
+type environment struct {
+	Routes            string `split_words:"true" default:"routes.yaml"`
+	Sessions          string `split_words:"true"`
+	Agents            string `split_words:"true"`
+	SessionMetadata   string `split_words:"true"`
+	DiscoverInterval  string `split_words:"true" default:"15s"`
+	DatabaseURL       string `split_words:"true" default:"sqlite:bridge.db"`
+	Addr              string `split_words:"true" default:":8080"`
+	AdminAddr         string `split_words:"true" default:"127.0.0.1:8081"`
+	AdminToken        string `split_words:"true"`
+	MetricsAddr       string `split_words:"true"`
+	MaxCalls          string `split_words:"true" default:"256"`
+	APIRate           string `split_words:"true" default:"20"`
+	StreamIdleTimeout string `split_words:"true" default:"60s"`
+	ResyncInterval    string `split_words:"true" default:"30s"`
+	DrainTimeout      string `split_words:"true" default:"40s"`
+	Retention         string `split_words:"true"`
+	JournalPayloads   string `split_words:"true"`
+	LogLevel          string `split_words:"true" default:"info"`
+	LogFormat         string `split_words:"true"`
+}
+
+// apiEnvironment holds the variables that the SDK's users know: OPENAI_ and the
+// words of the field's name.
+type apiEnvironment struct {
+	APIKey        string `split_words:"true"`
+	BaseURL       string `split_words:"true"`
+	OrgID         string `split_words:"true"`
+	ProjectID     string `split_words:"true"`
+	WebhookSecret string `split_words:"true"`
+}
+
+// settings are the parsed and checked environment.
+type settings struct {
+	APIKey    string
+	BaseURL   string
+	OrgID     string
+	ProjectID string
+
+	Routes            string
+	Sessions          []string
+	Agents            []string
+	DiscoverInterval  time.Duration
+	DatabasePath      string
+	Addr              string
+	AdminAddr         string // empty when the admin listener is off
+	AdminToken        string
+	MetricsAddr       string // empty when /metrics has no listener of its own
+	MaxCalls          int
+	APIRate           float64
+	StreamIdleTimeout time.Duration
+	ResyncInterval    time.Duration
+	DrainTimeout      time.Duration
+	LogLevel          slog.Level
+	LogFormat         string
+
+	// Warnings are about variables that look like a mistake; they stop nothing.
+	Warnings []string
+}
+
+// routesPath is the route table that a command uses when none is named.
+func routesPath() string {
+	if p, _ := lookupEnv("BRIDGE_ROUTES"); p != "" {
+		return p
+	}
+	return "routes.yaml"
+}
+
+// lookupEnv reads one variable; it is how route tables get theirs.
+func lookupEnv(name string) (string, bool) { return os.LookupEnv(name) }
+
+// loadSettings reads and checks every variable that serve uses. The error is a
+// usageError with one line for each mistake.
+func loadSettings() (settings, error) {
+	var e environment
+	var api apiEnvironment
+	if err := errors.Join(envconfig.Process("bridge", &e), envconfig.Process("openai", &api)); err != nil {
+		return settings{}, usagef("read the environment: %w", err)
+	}
+	emptyIsDefault(&e)
+	s, err := e.parse(api)
+	if err != nil {
+		return settings{}, usageError{err}
+	}
+	s.Warnings = environmentWarnings(os.Environ())
+	return s, nil
+}
+
+// emptyIsDefault gives the default to variables that are set to nothing;
+// envconfig does so for unset ones only.
+func emptyIsDefault(e *environment) {
+	v := reflect.ValueOf(e).Elem()
+	for i := range v.NumField() {
+		if strings.TrimSpace(v.Field(i).String()) == "" {
+			v.Field(i).SetString(v.Type().Field(i).Tag.Get("default"))
+		}
+	}
+}
+
+// parse checks every value and reports all mistakes, a line each.
+func (e environment) parse(api apiEnvironment) (settings, error) {
+	var p parser
+	p.notYet("OPENAI_WEBHOOK_SECRET", api.WebhookSecret)
+	p.notYet("BRIDGE_SESSION_METADATA", e.SessionMetadata)
+	p.notYet("BRIDGE_RETENTION", e.Retention)
+	p.notYet("BRIDGE_JOURNAL_PAYLOADS", e.JournalPayloads)
+	s := settings{
+		APIKey:            p.required("OPENAI_API_KEY", api.APIKey),
+		BaseURL:           p.baseURL("OPENAI_BASE_URL", api.BaseURL),
+		OrgID:             api.OrgID,
+		ProjectID:         api.ProjectID,
+		Routes:            e.Routes,
+		Sessions:          list(e.Sessions),
+		Agents:            list(e.Agents),
+		DiscoverInterval:  p.duration("BRIDGE_DISCOVER_INTERVAL", e.DiscoverInterval, time.Second),
+		DatabasePath:      p.database("BRIDGE_DATABASE_URL", e.DatabaseURL),
+		Addr:              p.address("BRIDGE_ADDR", e.Addr),
+		AdminToken:        strings.TrimSpace(e.AdminToken),
+		MaxCalls:          p.integer("BRIDGE_MAX_CALLS", e.MaxCalls, 1, 100_000),
+		APIRate:           p.number("BRIDGE_API_RATE", e.APIRate, 0.1, 100_000),
+		StreamIdleTimeout: p.duration("BRIDGE_STREAM_IDLE_TIMEOUT", e.StreamIdleTimeout, time.Second),
+		ResyncInterval:    p.duration("BRIDGE_RESYNC_INTERVAL", e.ResyncInterval, time.Second),
+		DrainTimeout:      p.duration("BRIDGE_DRAIN_TIMEOUT", e.DrainTimeout, 0),
+		LogLevel:          p.logLevel("BRIDGE_LOG_LEVEL", e.LogLevel),
+		LogFormat:         p.oneOf("BRIDGE_LOG_FORMAT", e.LogFormat, "", "json", "text"),
+	}
+	if e.AdminAddr != "off" {
+		s.AdminAddr = p.address("BRIDGE_ADMIN_ADDR", e.AdminAddr)
+	}
+	if s.AdminAddr != "" && s.AdminToken == "" && !isLoopback(s.AdminAddr) {
+		p.fail("BRIDGE_ADMIN_ADDR is %q, which others can reach: set BRIDGE_ADMIN_TOKEN, or use a loopback address such as 127.0.0.1:8081, or off", s.AdminAddr)
+	}
+	if e.MetricsAddr != "" {
+		s.MetricsAddr = p.address("BRIDGE_METRICS_ADDR", e.MetricsAddr)
+	}
+	return s, errors.Join(p.errs...)
+}
+
+// parser collects the mistakes of all variables.
+type parser struct{ errs []error }
+
+func (p *parser) fail(format string, args ...any) {
+	p.errs = append(p.errs, fmt.Errorf(format, args...))
+}
+
+func (p *parser) notYet(name, value string) {
+	if strings.TrimSpace(value) != "" {
+		p.fail("%s is not supported yet: unset it", name)
+	}
+}
+
+func (p *parser) required(name, value string) string {
+	if value = strings.TrimSpace(value); value == "" {
+		p.fail("%s is missing or empty: set it to the key of the project whose sessions are followed", name)
+	}
+	return value
+}
+
+func (p *parser) duration(name, value string, atLeast time.Duration) time.Duration {
+	d, err := time.ParseDuration(strings.TrimSpace(value))
+	if err != nil || d < atLeast {
+		p.fail("%s is %q: it must be a duration of at least %s, such as 30s or 2m", name, value, atLeast)
+	}
+	return d
+}
+
+func (p *parser) integer(name, value string, low, high int) int {
+	n, err := strconv.Atoi(strings.TrimSpace(value))
+	if err != nil || n < low || n > high {
+		p.fail("%s is %q: it must be a whole number from %d to %d", name, value, low, high)
+	}
+	return n
+}
+
+func (p *parser) number(name, value string, low, high float64) float64 {
+	n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	if err != nil || !(n >= low && n <= high) {
+		p.fail("%s is %q: it must be a number from %g to %g", name, value, low, high)
+	}
+	return n
+}
+
+func (p *parser) oneOf(name, value string, allowed ...string) string {
+	value = strings.ToLower(strings.TrimSpace(value))
+	if !slices.Contains(allowed, value) {
+		p.fail("%s is %q: it must be one of %s", name, value, strings.TrimPrefix(strings.Join(allowed, ", "), ", "))
+	}
+	return value
+}
+
+func (p *parser) logLevel(name, value string) slog.Level {
+	levels := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+	return levels[p.oneOf(name, value, "debug", "info", "warn", "error")]
+}
+
+// address checks a listen address: host:port, where the host may be empty.
+func (p *parser) address(name, value string) string {
+	value = strings.TrimSpace(value)
+	_, port, err := net.SplitHostPort(value)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		p.fail("%s is %q: it must be an address to listen on, such as :8080 or 127.0.0.1:8081", name, value)
+	}
+	return value
+}
+
+// database returns the path in a sqlite: URL.
+func (p *parser) database(name, value string) string {
+	value = strings.TrimSpace(value)
+	switch scheme, rest, _ := strings.Cut(value, ":"); {
+	case scheme == "sqlite" && rest != "":
+		return rest
+	case scheme == "postgres" || scheme == "postgresql":
+		p.fail("%s: postgres:// is not supported yet: use sqlite:PATH", name)
+	default:
+		p.fail("%s is %q: it must be sqlite:PATH, such as sqlite:/data/bridge.db", name, maskURL(value))
+	}
+	return ""
+}
+
+// baseURL checks the API's address; empty means the SDK's own.
+func (p *parser) baseURL(name, value string) string {
+	if value = strings.TrimSpace(value); value == "" {
+		return ""
+	}
+	u, err := url.Parse(value)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		p.fail("%s is %q: it must be an http or https URL, such as https://api.openai.com/v1", name, maskURL(value))
+	}
+	return value
+}
+
+// maskURL hides the user information and the query of what should be a URL;
+// what cannot be parsed is shown up to its scheme only.
+func maskURL(value string) string {
+	u, err := url.Parse(value)
+	if err != nil {
+		scheme, _, _ := strings.Cut(value, ":")
+		return scheme + ":…"
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "…"
+	}
+	return u.Redacted()
+}
+
+// list splits at commas, trims, and drops empty and repeated words.
+func list(value string) []string {
+	var words []string
+	for word := range strings.SplitSeq(value, ",") {
+		if word = strings.TrimSpace(word); word != "" && !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// isLoopback reports whether only this machine can reach a listen address.
+func isLoopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// kubernetesService matches what Kubernetes injects for a Service called
+// "bridge"; these variables are neither ours nor a mistake.
+var kubernetesService = regexp.MustCompile(`^BRIDGE_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`) //nolint:gochecknoglobals // a compiled constant
+
+// environmentWarnings names the variables that look like a misspelt one of
+// ours, and those of features that do not exist yet.
+func environmentWarnings(environ []string) []string {
+	known := variableNames()
+	var warnings []string
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		switch {
+		case strings.HasPrefix(name, "OTEL_") && value != "":
+			warnings = append(warnings, name+" is set, but tracing is not supported yet; it is ignored")
+		case !strings.HasPrefix(name, "BRIDGE_") || slices.Contains(known, name) || kubernetesService.MatchString(name):
+		default:
+			if meant := router.Nearest(name, known); meant != "" {
+				warnings = append(warnings, name+" is not a setting; "+meant+" was probably meant")
+			}
+		}
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// variableNames lists every BRIDGE_ variable, derived from the struct as envconfig does.
+func variableNames() []string {
+	t := reflect.TypeFor[environment]()
+	names := make([]string, 0, t.NumField())
+	for i := range t.NumField() {
+		names = append(names, "BRIDGE_"+strings.ToUpper(splitWords(t.Field(i).Name)))
+	}
+	return names
+}
+
+// splitWords puts an underscore between the words of a Go name: APIRate is API_Rate.
+func splitWords(name string) string {
+	name = regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(name, "${1}_${2}")
+	return regexp.MustCompile(`([A-Z]+)([A-Z][a-z])`).ReplaceAllString(name, "${1}_${2}")
+}
+
+// newLogger builds the logger that serve injects everywhere: JSON lines, or
+// text where the format says so or, by default, on a terminal.
+func newLogger(out io.Writer, level slog.Level, format string) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	f, isFile := out.(*os.File)
+	if format == "text" || (format == "" && isFile && isatty.IsTerminal(f.Fd())) {
+		return slog.New(slog.NewTextHandler(out, options))
+	}
+	return slog.New(slog.NewJSONHandler(out, options))
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"functionbridge/internal/forward"
+	"functionbridge/internal/journal"
+	"functionbridge/internal/journal/sqlite"
+	"functionbridge/internal/router"
+	"functionbridge/internal/session"
+)
+
+func newServeCmd(hurry context.Context) *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon until SIGINT or SIGTERM, then drain",
+		Long: "serve follows the sessions that the settings name, runs their function calls by the route\n" +
+			"table, and posts the results. It stops with the first SIGINT or SIGTERM and lets calls in\n" +
+			"flight finish; a second signal cuts that short.",
+		Example: "  OPENAI_API_KEY=sk-… BRIDGE_SESSIONS=sess_1 bridge serve",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := loadSettings()
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), hurry, s, cmd.ErrOrStderr())
+		},
+	}
+}
+
+// serve runs the daemon until ctx ends, drains it until hurry ends or the drain
+// timeout is over, and takes it down.
+func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
+	log := newLogger(logs, s.LogLevel, s.LogFormat)
+	for _, warning := range s.Warnings {
+		log.Warn("check the environment", "warning", warning)
+	}
+	d, err := startDaemon(ctx, s, log)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-d.failed:
+	}
+	return errors.Join(err, d.stop(hurry))
+}
+
+// daemon is the running bridge.
+type daemon struct {
+	log      *slog.Logger
+	settings settings
+	owner    string
+
+	table     atomic.Pointer[router.Table]
+	loadedAt  time.Time
+	registry  *prometheus.Registry
+	journal   *sqlite.Store
+	forwarder *forward.Forwarder
+	sessions  *session.Manager
+	draining  atomic.Bool
+
+	// addr and adminAddr are the bound addresses; adminAddr is empty when the
+	// admin listener is off.
+	addr, adminAddr, metricsAddr string
+	// failed gets the error of a listener that stopped by itself.
+	failed chan error
+	// teardown are the steps that undo the start, run last to first.
+	teardown []func() error
+}
+
+// startDaemon builds every part, top to bottom; what a failed start has built
+// is taken down by the same steps that end a run.
+func startDaemon(ctx context.Context, s settings, log *slog.Logger) (_ *daemon, err error) {
+	d := &daemon{
+		log: log, settings: s, owner: rand.Text(),
+		registry: prometheus.NewRegistry(), failed: make(chan error, 3),
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.takeDown())
+		}
+	}()
+	for _, step := range []func(context.Context) error{
+		d.loadTable, d.openJournal, d.buildForwarder, d.buildSessions, d.listen, d.startSessions,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	log.Info("bridge started", "version", version, "addr", d.addr, "admin_addr", d.adminAddr,
+		"routes", len(d.table.Load().Routes()), "journal", s.DatabasePath)
+	return d, nil
+}
+
+func (d *daemon) onStop(step func() error) { d.teardown = append(d.teardown, step) }
+
+// takeDown undoes what was started, last things first.
+func (d *daemon) takeDown() error {
+	var errs []error
+	for i := len(d.teardown) - 1; i >= 0; i-- {
+		errs = append(errs, d.teardown[i]())
+	}
+	d.teardown = nil
+	return errors.Join(errs...)
+}
+
+// stop drains until the calls in flight have ended, the drain timeout is over
+// or hurry ends, and takes everything down.
+func (d *daemon) stop(hurry context.Context) error {
+	d.draining.Store(true)
+	d.log.Info("draining", "timeout", d.settings.DrainTimeout.String())
+	ctx, cancel := context.WithTimeout(hurry, d.settings.DrainTimeout)
+	defer cancel()
+	d.sessions.Drain(ctx)
+	err := d.takeDown()
+	d.log.Info("bridge stopped")
+	return err
+}
+
+func (d *daemon) loadTable(context.Context) error {
+	table, err := router.Load(d.settings.Routes, router.Env{Lookup: lookupEnv})
+	if err != nil {
+		return usageError{err}
+	}
+	for _, w := range table.Warnings() {
+		d.log.Warn("check the route table", "warning", w.String())
+	}
+	d.table.Store(table)
+	d.loadedAt = time.Now()
+	return nil
+}
+
+func (d *daemon) openJournal(ctx context.Context) (err error) {
+	d.journal, err = sqlite.Open(ctx, d.settings.DatabasePath, sqlite.Options{Owner: d.owner, Logger: d.log})
+	if err != nil {
+		return err
+	}
+	d.onStop(d.journal.Close)
+	return nil
+}
+
+func (d *daemon) buildForwarder(context.Context) error {
+	d.forwarder = forward.New(forward.Config{
+		MaxCalls: d.settings.MaxCalls, Version: version, Table: d.table.Load,
+		Logger: d.log, Registerer: d.registry,
+	})
+	d.onStop(func() error { d.forwarder.Close(); return nil })
+	return nil
+}
+
+func (d *daemon) buildSessions(context.Context) error {
+	client, err := session.NewClient(session.ClientConfig{
+		APIKey: d.settings.APIKey, BaseURL: d.settings.BaseURL, OrgID: d.settings.OrgID, ProjectID: d.settings.ProjectID,
+		UserAgent: "functionbridge/" + version, Rate: d.settings.APIRate,
+	})
+	if err != nil {
+		return err
+	}
+	d.onStop(func() error { client.Close(); return nil })
+	d.sessions = session.New(session.Config{
+		Client: client, Forwarder: forwarding{d.forwarder}, Journal: d.journal, Owner: d.owner,
+		Sessions: d.settings.Sessions, Agents: d.settings.Agents, DiscoverInterval: d.settings.DiscoverInterval,
+		IdleTimeout: d.settings.StreamIdleTimeout, ResyncInterval: d.settings.ResyncInterval,
+		Logger: d.log, Registerer: d.registry,
+	})
+	return nil
+}
+
+// startSessions comes last: from here on calls are run.
+func (d *daemon) startSessions(ctx context.Context) error { return d.sessions.Start(ctx) }
+
+// listen binds every listener before any is served, so that an address in use
+// ends the start.
+func (d *daemon) listen(ctx context.Context) (err error) {
+	if d.addr, err = d.serveHTTP(ctx, "BRIDGE_ADDR", d.settings.Addr, d.publicHandler()); err != nil {
+		return err
+	}
+	if d.settings.AdminAddr != "" {
+		if d.adminAddr, err = d.serveHTTP(ctx, "BRIDGE_ADMIN_ADDR", d.settings.AdminAddr, d.adminHandler()); err != nil {
+			return err
+		}
+	}
+	if d.settings.MetricsAddr != "" {
+		d.metricsAddr, err = d.serveHTTP(ctx, "BRIDGE_METRICS_ADDR", d.settings.MetricsAddr, d.metricsHandler())
+	}
+	return err
+}
+
+// serveHTTP serves a handler at an address and returns the bound one.
+func (d *daemon) serveHTTP(ctx context.Context, setting, addr string, handler http.Handler) (string, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("%s: cannot listen on %s: %w; free the address or choose another", setting, addr, err)
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelWarn),
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			d.failed <- fmt.Errorf("%s: serving on %s: %w", setting, addr, err)
+		}
+	}()
+	d.onStop(func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = server.Close()
+		}
+		<-done
+		return err
+	})
+	return listener.Addr().String(), nil
+}
+
+// forwarding fits the upstream side to what the session side asks for.
+type forwarding struct{ *forward.Forwarder }
+
+func (f forwarding) Plan(function string) journal.Plan {
+	p := f.Forwarder.Plan(function)
+	return journal.Plan{Ignore: p.Ignore, Idempotent: p.Idempotent}
+}
+
+func (f forwarding) Forward(ctx context.Context, call journal.Call, s journal.Session, r journal.Recorder) (journal.Outcome, error) {
+	o := f.Forwarder.Forward(ctx, call, s, r)
+	return o, context.Cause(ctx)
+}

@@ -1,0 +1,244 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"functionbridge/internal/journal"
+)
+
+// maxHops bounds how many redirects one attempt follows.
+const maxHops = 10
+
+// attempt is one request from the wait for its turn to its outcome.
+type attempt struct {
+	started time.Time
+	took    time.Duration
+	fault   fault
+	// why is the fault in words for an operator.
+	why     string
+	reply   *reply
+	fate    fate
+	outcome journal.Outcome
+	// waitSeconds is what the reply's Retry-After asks for; pause is the wait
+	// before the next attempt.
+	waitSeconds int64
+	pause       time.Duration
+}
+
+func (a *attempt) status() int {
+	if a.reply == nil {
+		return 0
+	}
+	return a.reply.status
+}
+
+// RoundTrip makes one attempt. It is what go-retryablehttp's client calls for
+// each; the response that it returns is only for show: what counts is d.last,
+// which outlives a wait that is cut short.
+func (d *delivery) RoundTrip(req *http.Request) (*http.Response, error) {
+	a := d.attempt(req)
+	d.last = a
+	if a.fault != faultNone {
+		return nil, errNoReply
+	}
+	// Without its headers, so that nobody above thinks of following a redirect.
+	return &http.Response{
+		StatusCode: a.reply.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: http.NoBody, Request: req,
+	}, nil
+}
+
+// errNoReply stands for every fault; d.last says which.
+var errNoReply = errors.New("no reply")
+
+// attempt waits for the call's turn, has it recorded, sends it and judges what
+// comes back.
+func (d *delivery) attempt(req *http.Request) *attempt {
+	ctx := req.Context()
+	if d.f.limits.enter(ctx, d.lane) != nil {
+		return d.unsent(faultNotAdmitted)
+	}
+	defer d.f.limits.leave(d.lane)
+	if err := d.rec.Sending(ctx, d.request); err != nil {
+		d.f.log.LogAttrs(ctx, slog.LevelWarn, "call not recorded, not sent", d.logAttrs(slog.Any("error", err))...)
+		return d.unsent(faultNotRecorded)
+	}
+	d.request = nil
+	d.attempts++
+	d.mayHaveLeft = true
+	d.f.metrics.inFlight.Inc()
+	defer d.f.metrics.inFlight.Dec()
+
+	a := &attempt{started: time.Now()}
+	buf := d.f.buffers.get()
+	defer d.f.buffers.put(buf)
+	d.exchange(req, a, buf)
+	a.took = time.Since(a.started)
+	d.judge(a)
+	d.mayHaveLeft = !a.fate.unprocessed
+	d.report(ctx, a)
+	return a
+}
+
+// unsent is an attempt that ended before anything could leave. What an earlier
+// attempt found out stays true.
+func (d *delivery) unsent(f fault) *attempt {
+	a := &attempt{fault: f, fate: fate{unprocessed: true}}
+	if d.last != nil {
+		a.outcome = d.last.outcome
+		return a
+	}
+	a.outcome = d.telling(d.route.Timeout).failed(f, a.fate)
+	return a
+}
+
+// exchange sends the request and reads the whole reply, all within the
+// attempt's time, following redirects within the service.
+func (d *delivery) exchange(req *http.Request, a *attempt, buf *[]byte) {
+	ctx := req.Context()
+	if d.route.AttemptTimeout > 0 && d.route.AttemptTimeout < time.Until(d.deadline) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.route.AttemptTimeout)
+		defer cancel()
+	}
+	target := req.URL
+	for hop := 0; ; hop++ {
+		var w watch
+		out := d.outgoing(w.observe(ctx), req)
+		out.URL = target
+		response, err := d.f.transport.RoundTrip(out)
+		if err != nil {
+			a.fault, a.why = faultOf(ctx, &w, err)
+			return
+		}
+		next := sameOrigin(target, response)
+		if next == nil || hop == maxHops {
+			d.receive(ctx, response, a, buf)
+			return
+		}
+		_ = response.Body.Close()
+		target = next
+	}
+}
+
+// outgoing returns the copy of the request that goes to the transport. It has
+// a body that nothing can rewind, also where it is empty: with GetBody, with
+// http.NoBody and without a body net/http sends a request with an
+// Idempotency-Key again by itself when a reused connection breaks.
+func (d *delivery) outgoing(ctx context.Context, req *http.Request) *http.Request {
+	out := req.WithContext(ctx)
+	out.GetBody = nil
+	out.Body = newBody(d.wire.Body)
+	out.ContentLength = int64(len(d.wire.Body))
+	return out
+}
+
+// receive reads the reply.
+func (d *delivery) receive(ctx context.Context, response *http.Response, a *attempt, buf *[]byte) {
+	defer func() { _ = response.Body.Close() }()
+	r := &reply{status: response.StatusCode, header: response.Header, size: -1}
+	r.media = mediaOf(response.Header.Get("Content-Type"))
+	r.limit = limitOf(r.status, r.media, d.route.Result)
+	a.reply = r
+	var err error
+	if *buf, err = r.read(response, (*buf)[:0]); err == nil {
+		return
+	}
+	a.fault, a.why = faultCut, "reply cut off"
+	if ctx.Err() != nil {
+		a.fault, a.why = faultTimeout, "timeout in the reply"
+	}
+}
+
+// judge decides the attempt's fate and words its outcome.
+func (d *delivery) judge(a *attempt) {
+	q := question{fault: a.fault, idempotent: d.idempotent, on503: d.route.Retry.On503}
+	if a.fault == faultNone {
+		q.status = a.reply.status
+		a.waitSeconds, q.retryAfter = retryAfter(a.reply.header, time.Now())
+	}
+	a.fate = decide(q)
+	patience := d.route.Timeout
+	if a.took < d.route.Timeout && d.route.AttemptTimeout > 0 {
+		patience = min(patience, d.route.AttemptTimeout)
+	}
+	t := d.telling(patience)
+	if a.fault != faultNone {
+		a.outcome = t.failed(a.fault, a.fate)
+		return
+	}
+	a.outcome = t.replied(a.reply, a.fate, a.waitSeconds)
+}
+
+// report tells the recorder, the metrics and the log.
+func (d *delivery) report(ctx context.Context, a *attempt) {
+	d.rec.Sent(journal.Attempt{
+		StartedAt: a.started.UTC(), Duration: a.took, Status: a.status(), Error: a.why,
+	}, a.fate.unprocessed)
+	d.lane.attempted(a.status(), a.fault)
+	if !d.f.log.Enabled(ctx, slog.LevelInfo) {
+		return
+	}
+	d.f.log.LogAttrs(ctx, slog.LevelInfo, "call forwarded", d.logAttrs(
+		slog.Int("attempt", d.attempts),
+		slog.String("outcome", a.outcome.Label()),
+		slog.Int("status", a.status()),
+		slog.String("reason", a.why),
+		slog.Int64("duration_ms", a.took.Milliseconds()),
+	)...)
+}
+
+// logAttrs puts the call's names before more attributes.
+func (d *delivery) logAttrs(more ...slog.Attr) []slog.Attr {
+	return append([]slog.Attr{
+		slog.String("session_id", d.call.SessionID),
+		slog.String("turn_id", d.call.TurnID),
+		slog.String("call_id", d.call.CallID),
+		slog.String("function", d.call.Function),
+	}, more...)
+}
+
+// faultOf names what the transport's error means, for decisions and in the
+// bridge's own words: an error's text may hold addresses.
+func faultOf(ctx context.Context, w *watch, err error) (fault, string) {
+	timedOut := ctx.Err() != nil
+	if w.conn != nil {
+		switch {
+		case w.nothingSent(err):
+			return faultUnsent, "connection lost before the request was sent"
+		case timedOut:
+			return faultTimeout, "timeout"
+		}
+		return faultBroken, "connection broke"
+	}
+	if timedOut {
+		return faultConnectTimeout, "no connection in time"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return faultUntrusted, "certificate refused"
+	}
+	if w.notTLS.Load() {
+		return faultNotTLS, "no TLS spoken"
+	}
+	return faultNoConnection, connectionWords(err)
+}
+
+func connectionWords(err error) string {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return "host not found"
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return "connection refused"
+	}
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return "no connection in time"
+	}
+	return "no connection"
+}

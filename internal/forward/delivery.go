@@ -1,0 +1,289 @@
+package forward
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"functionbridge/internal/journal"
+	"functionbridge/internal/router"
+)
+
+// delivery is one call on its way: what all its attempts share.
+type delivery struct {
+	f       *Forwarder
+	call    *journal.Call
+	session journal.Session
+	rec     Recorder
+	// key is the idempotency key of the call.
+	key string
+	// dryRun sends nothing; the outcome of a request that could be made is then
+	// an empty success.
+	dryRun bool
+
+	table      *router.Table
+	route      *router.Route
+	lane       *lane
+	idempotent bool
+	deadline   time.Time
+	// request is what Recorder.Sending is given the first time.
+	request  []byte
+	rendered *router.Request
+	wire     router.Wire
+
+	// attempts counts the requests that left.
+	attempts int
+	last     *attempt
+	// mayHaveLeft: a request is out and its fate is not known to be harmless.
+	mayHaveLeft bool
+}
+
+// run carries the call to its outcome and counts it.
+func (d *delivery) run(ctx context.Context) (outcome journal.Outcome) {
+	started := time.Now()
+	d.lane = d.f.unknown
+	defer func() {
+		if p := recover(); p != nil {
+			outcome = d.panicked(ctx, p)
+		}
+		if ctx.Err() == nil && !d.dryRun {
+			d.lane.finished(outcome, time.Since(started))
+		}
+	}()
+	return d.carry(ctx, started)
+}
+
+func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome {
+	d.table = d.f.table()
+	route, ok := d.table.Lookup(d.call.Function)
+	if !ok {
+		return d.withoutRoute()
+	}
+	d.route, d.lane = route, d.f.laneOf(d.call.Function)
+	// Both must say so: the row decides what stood on disk before the request
+	// left, the table what may be sent now.
+	d.idempotent = route.Idempotent && d.call.Idempotent
+	d.deadline = started.Add(route.Timeout)
+	if d.call.State == journal.Running && !d.idempotent {
+		return d.resumeUnknown(ctx)
+	}
+	if outcome, ok := d.prepare(); !ok || d.dryRun {
+		return outcome
+	}
+	return d.send(ctx)
+}
+
+// resumeUnknown decides about a non-idempotent call that an earlier process
+// sent: nobody knows whether it ran, so nothing is sent.
+func (d *delivery) resumeUnknown(context.Context) journal.Outcome {
+	return d.telling(0).unknown("the bridge was stopped before the reply came")
+}
+
+// withoutRoute is the outcome of a call whose function has no route (any more).
+func (d *delivery) withoutRoute() journal.Outcome {
+	if d.call.State == journal.Running {
+		return d.telling(0).unknown("the bridge was stopped before the reply came")
+	}
+	what := "There is no function " + quoted([]byte(d.call.Function))
+	if names := d.table.Closest(d.call.Function); len(names) > 0 {
+		return failure(journal.UnknownFunction, what, "Do not call it again; the closest functions are "+strings.Join(names, ", ")+".")
+	}
+	return failure(journal.UnknownFunction, what, "Do not call it again.")
+}
+
+// prepare makes the request of the first attempt, or takes the journaled one;
+// not ok, the outcome says why there is none.
+func (d *delivery) prepare() (journal.Outcome, bool) {
+	args, err := object(d.call.Arguments)
+	if err != nil {
+		return d.unusableArguments(err), false
+	}
+	if err := d.build(args); err != nil {
+		return d.unbuilt(err), false
+	}
+	return journal.Outcome{}, true
+}
+
+func (d *delivery) build(args []byte) error {
+	var request router.Request
+	if len(d.call.Request) > 0 {
+		if err := json.Unmarshal(d.call.Request, &request); err != nil {
+			return err
+		}
+		if request.BodyIsArguments {
+			request.Body = args
+		}
+	} else {
+		if err := d.route.Check(args); err != nil {
+			return err
+		}
+		var err error
+		if request, err = d.route.Build(args, d.values()); err != nil {
+			return err
+		}
+		if d.request, err = stored(request); err != nil {
+			return err
+		}
+	}
+	d.rendered = &request
+	var err error
+	d.wire, err = d.table.Wire(request)
+	return err
+}
+
+// stored is a request as the journal keeps it.
+func stored(request router.Request) ([]byte, error) {
+	if request.BodyIsArguments {
+		request.Body = nil
+	}
+	return json.Marshal(request)
+}
+
+func (d *delivery) values() router.Values {
+	return router.Values{
+		CallID:         d.call.CallID,
+		FunctionName:   d.call.Function,
+		SessionID:      d.call.SessionID,
+		TurnID:         d.call.TurnID,
+		IdempotencyKey: d.key,
+		AgentID:        d.session.AgentID,
+		Metadata:       d.session.Metadata,
+	}
+}
+
+func (d *delivery) unusableArguments(err error) journal.Outcome {
+	why := "cannot be used"
+	if e, ok := errors.AsType[*argumentsError](err); ok {
+		why = e.why
+	}
+	return failure(journal.InvalidArguments, "The arguments of "+d.call.Function+" "+why, correctArguments)
+}
+
+// unbuilt is the outcome when no request could be made; nothing was sent.
+func (d *delivery) unbuilt(err error) journal.Outcome {
+	if e, ok := errors.AsType[*router.ArgumentError](err); ok {
+		return failure(journal.InvalidArguments, d.call.Function+" was not called: "+continued(e.Sentence), correctArguments)
+	}
+	d.f.log.LogAttrs(context.Background(), slog.LevelError, "request not built", d.logAttrs(slog.Any("error", err))...)
+	if e, ok := errors.AsType[*router.ValueError](err); ok {
+		return failure(journal.Internal, d.call.Function+" was not called: "+e.Error(), doNotTry)
+	}
+	return failure(journal.Internal, d.call.Function+" was not called: its request could not be made", doNotTry)
+}
+
+// send makes the attempts.
+func (d *delivery) send(ctx context.Context) journal.Outcome {
+	req, err := d.firstRequest()
+	if err != nil {
+		return d.unbuilt(err)
+	}
+	ctx, cancel := context.WithDeadline(ctx, d.deadline)
+	defer cancel()
+	client := &retryablehttp.Client{
+		HTTPClient:   &http.Client{Transport: d, CheckRedirect: lastResponse},
+		RetryMax:     max(d.route.Retry.Attempts, 1) - 1,
+		CheckRetry:   d.again,
+		Backoff:      d.pause,
+		ErrorHandler: retryablehttp.PassthroughErrorHandler,
+	}
+	response, err := client.Do(&retryablehttp.Request{Request: req.WithContext(ctx)})
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if d.last == nil {
+		return d.unbuilt(err)
+	}
+	return d.last.outcome
+}
+
+func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// firstRequest is the request without body and context; every attempt sends a
+// copy of it.
+func (d *delivery) firstRequest() (*http.Request, error) {
+	target, err := url.Parse(d.wire.URL)
+	if err != nil {
+		return nil, errAddress
+	}
+	own := ownHeaders(d.f.version, d.key, d.call, d.wire.Body != nil)
+	return &http.Request{
+		Method: d.wire.Method, URL: target, Host: d.wire.Host,
+		Header: headerOf(own, d.wire.Headers),
+		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}, nil
+}
+
+// errAddress stands for url.Parse's error, which holds the URL.
+var errAddress = errors.New("the request's URL cannot be parsed")
+
+// again is go-retryablehttp's CheckRetry.
+func (d *delivery) again(ctx context.Context, _ *http.Response, _ error) (bool, error) {
+	if d.last == nil || !d.last.fate.again || ctx.Err() != nil {
+		return false, nil
+	}
+	return d.nextPause() >= 0, nil
+}
+
+// nextPause draws the pause before the next attempt, -1 when it would end
+// beyond the deadline.
+func (d *delivery) nextPause() time.Duration {
+	retry := d.route.Retry
+	wait := backoff(retry.MinWait, retry.MaxWait, d.attempts-1)
+	wait = max(wait, seconds(d.last.waitSeconds))
+	if wait >= time.Until(d.deadline) {
+		return -1
+	}
+	d.last.pause = wait
+	return wait
+}
+
+// pause is go-retryablehttp's Backoff.
+func (d *delivery) pause(_, _ time.Duration, _ int, _ *http.Response) time.Duration {
+	return d.last.pause
+}
+
+// panicked is the outcome of a call that the bridge failed at.
+func (d *delivery) panicked(ctx context.Context, p any) journal.Outcome {
+	d.f.log.LogAttrs(ctx, slog.LevelError, "call panicked",
+		d.logAttrs(slog.Any("panic", p), slog.String("stack", string(debug.Stack())))...)
+	if d.mayHaveLeft && !d.idempotent {
+		return d.telling(0).unknown("the bridge failed before the reply was read")
+	}
+	return failure(journal.Internal, d.call.Function+" failed by a fault of the bridge", doNotTry)
+}
+
+// telling is what sentences are made from; patience is the time that was given.
+func (d *delivery) telling(patience time.Duration) telling {
+	t := telling{
+		function: d.call.Function, idempotent: d.idempotent,
+		attempts: d.attempts, patience: patience,
+	}
+	if d.route != nil {
+		t.result, t.redactor = d.route.Result, d.f.redactorOf(d.table)
+	}
+	return t
+}
+
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
+
+// body is a request's body that only net/http's writer reads.
+type body struct{ bytes.Reader }
+
+func newBody(b []byte) io.ReadCloser {
+	r := &body{}
+	r.Reset(b)
+	return r
+}
+
+func (*body) Close() error { return nil }

@@ -1,0 +1,175 @@
+// Package forward is the upstream side of the bridge: it turns one function
+// call into HTTP requests to the service that its route names, and what comes
+// back into the outcome that the agent is told. It keeps nothing and posts
+// nothing; the caller journals what the Recorder is told, and the outcome.
+package forward
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"functionbridge/internal/journal"
+	"functionbridge/internal/router"
+)
+
+// defaultMaxCalls stands for a Config without MaxCalls.
+const defaultMaxCalls = 256
+
+// Config is what a Forwarder needs. Table and Logger are required.
+type Config struct {
+	// MaxCalls is how many upstream requests there are at once, all routes
+	// together; one route gets at most half. 0 is 256.
+	MaxCalls int
+	// Version stands in the User-Agent.
+	Version string
+	// Table returns the table in force; each call keeps the one it began with.
+	Table      func() *router.Table
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Transport  Transport
+}
+
+// Recorder is told about a call's attempts; one goroutine uses it.
+type Recorder interface {
+	// Sending is called before each attempt, once the limits have let the call
+	// go. It returns nil when the request may leave: where the call is not
+	// idempotent, its running row is on disk by then. request is the first
+	// attempt's request as JSON, nil when call.Request is set or it was given
+	// before. An error means that nothing is sent.
+	Sending(ctx context.Context, request []byte) error
+	// Sent records a finished attempt. unprocessed says that the service
+	// certainly did not process it, so that the call is pending again.
+	Sent(attempt journal.Attempt, unprocessed bool)
+}
+
+// Plan is how a call of a function is to be handled.
+type Plan struct {
+	// Ignore: there is no route, and such calls are left to others.
+	Ignore bool
+	// Idempotent: a request that may have been processed can be sent again.
+	Idempotent bool
+	// Known: there is a route.
+	Known bool
+}
+
+// Forwarder sends calls to their services. It is safe for concurrent use.
+type Forwarder struct {
+	version   string
+	table     func() *router.Table
+	log       *slog.Logger
+	limits    limits
+	metrics   *metrics
+	transport *http.Transport
+	buffers   buffers
+
+	lanes    sync.Map // of *lane by function
+	unknown  *lane
+	redactor atomic.Pointer[tableRedactor]
+}
+
+type tableRedactor struct {
+	table *router.Table
+	redactor
+}
+
+// New returns a Forwarder; Close it in the end. It panics when the registry
+// has these metrics already.
+func New(c Config) *Forwarder {
+	if c.MaxCalls <= 0 {
+		c.MaxCalls = defaultMaxCalls
+	}
+	f := &Forwarder{
+		version:   c.Version,
+		table:     c.Table,
+		log:       c.Logger,
+		limits:    newLimits(c.MaxCalls),
+		metrics:   newMetrics(c.Registerer),
+		transport: newTransport(c.Transport, c.MaxCalls),
+	}
+	f.unknown = newLane(unknownFunction, f.metrics, f.limits.half)
+	return f
+}
+
+// Close closes the idle connections; calls must have ended.
+func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
+
+// Plan says how a call is to be handled, before it is journaled.
+func (f *Forwarder) Plan(function string) Plan {
+	table := f.table()
+	route, ok := table.Lookup(function)
+	if !ok {
+		return Plan{Ignore: table.IgnoreUnknown()}
+	}
+	return Plan{Idempotent: route.Idempotent, Known: true}
+}
+
+// Forward runs one call and returns what the agent is told.
+//
+// A call that is journal.Running was sent by an earlier process and its outcome
+// is not known: an idempotent one is sent again, another one is not. A call
+// with a Request sends that one instead of building it.
+//
+// When ctx ends, Forward returns soon and its outcome means nothing: the caller
+// looks at ctx. A panic becomes the outcome "internal", or "unknown_outcome"
+// where a non-idempotent request may have left.
+func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec Recorder) journal.Outcome {
+	d := &delivery{f: f, call: &call, session: s, rec: rec, key: call.CallKey()}
+	return d.run(ctx)
+}
+
+// laneOf returns the function's lane; only functions with a route get one.
+func (f *Forwarder) laneOf(function string) *lane {
+	if l, ok := f.lanes.Load(function); ok {
+		return l.(*lane) //nolint:forcetypeassert // nothing else is stored
+	}
+	l, _ := f.lanes.LoadOrStore(function, newLane(function, f.metrics, f.limits.half))
+	return l.(*lane) //nolint:forcetypeassert // nothing else is stored
+}
+
+// redactorOf returns the redactor of a table's secrets, made once a table.
+func (f *Forwarder) redactorOf(table *router.Table) *redactor {
+	if r := f.redactor.Load(); r != nil && r.table == table {
+		return &r.redactor
+	}
+	r := &tableRedactor{table: table, redactor: *newRedactor(table.Secrets())}
+	f.redactor.Store(r)
+	return &r.redactor
+}
+
+// buffers lends buffers for replies.
+type buffers struct{ pool sync.Pool }
+
+const (
+	firstBuffer   = 4 << 10
+	largestBuffer = 256 << 10
+)
+
+func (b *buffers) get() *[]byte {
+	if buf, ok := b.pool.Get().(*[]byte); ok {
+		return buf
+	}
+	buf := make([]byte, 0, firstBuffer)
+	return &buf
+}
+
+// put takes a buffer back, unless it has grown so large that keeping it would
+// cost more than making one.
+func (b *buffers) put(buf *[]byte) {
+	if cap(*buf) <= largestBuffer {
+		b.pool.Put(buf)
+	}
+}
+
+// plainDuration shows a duration as "30 s" or "250 ms".
+func plainDuration(d time.Duration) string {
+	if d < time.Second || d%time.Second != 0 {
+		return formatInt(d.Milliseconds()) + " ms"
+	}
+	return formatInt(int64(d/time.Second)) + " s"
+}

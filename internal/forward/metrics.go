@@ -1,0 +1,120 @@
+package forward
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
+
+	"functionbridge/internal/journal"
+)
+
+// unknownFunction is the label of all names without a route: a model chooses
+// names freely, and a series is for ever.
+const unknownFunction = "_unknown"
+
+type metrics struct {
+	calls    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+	attempts *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bridge_calls_total",
+			Help: "Calls whose outcome became known, by function and outcome.",
+		}, []string{"function", "outcome"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "bridge_call_duration_seconds",
+			Help:    "Time from the start of a call to its outcome, attempts and waits included.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, []string{"function"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "bridge_calls_in_flight",
+			Help: "Upstream requests under way.",
+		}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bridge_upstream_attempts_total",
+			Help: "Finished upstream requests, by function and HTTP status (or error, timeout).",
+		}, []string{"function", "code"}),
+	}
+	if reg != nil {
+		for _, c := range []prometheus.Collector{m.calls, m.duration, m.inFlight, m.attempts} {
+			mustRegister(reg, c)
+		}
+	}
+	return m
+}
+
+// mustRegister panics on two forwarders with one registry, a mistake of the
+// program.
+func mustRegister(reg prometheus.Registerer, c prometheus.Collector) {
+	if err := reg.Register(c); err != nil {
+		panic("forward: " + err.Error())
+	}
+}
+
+// lane is what lasts for a function over all tables: its slots and its series.
+type lane struct {
+	slots    *semaphore.Weighted
+	outcomes map[string]prometheus.Counter
+	duration prometheus.Observer
+
+	function string
+	attempts *prometheus.CounterVec
+	mu       sync.RWMutex
+	codes    map[string]prometheus.Counter
+}
+
+// newLane creates the series of a function, every outcome included, so that a
+// rate over them starts at zero.
+func newLane(function string, m *metrics, slots int64) *lane {
+	l := &lane{
+		slots:    semaphore.NewWeighted(slots),
+		outcomes: make(map[string]prometheus.Counter),
+		duration: m.duration.WithLabelValues(function),
+		function: function,
+		attempts: m.attempts,
+		codes:    make(map[string]prometheus.Counter),
+	}
+	l.outcomes[journal.Outcome{Success: true}.Label()] = m.calls.WithLabelValues(function, journal.Outcome{Success: true}.Label())
+	for _, kind := range journal.Kinds() {
+		l.outcomes[string(kind)] = m.calls.WithLabelValues(function, string(kind))
+	}
+	return l
+}
+
+// finished counts a call.
+func (l *lane) finished(o journal.Outcome, took time.Duration) {
+	if c := l.outcomes[o.Label()]; c != nil {
+		c.Inc()
+	}
+	l.duration.Observe(took.Seconds())
+}
+
+// attempted counts a request.
+func (l *lane) attempted(status int, f fault) {
+	code := "error"
+	switch {
+	case f == faultTimeout || f == faultConnectTimeout:
+		code = "timeout"
+	case status == 200:
+		code = "200"
+	case status != 0:
+		code = strconv.Itoa(status)
+	}
+	l.mu.RLock()
+	c := l.codes[code]
+	l.mu.RUnlock()
+	if c == nil {
+		c = l.attempts.WithLabelValues(l.function, code)
+		l.mu.Lock()
+		l.codes[code] = c
+		l.mu.Unlock()
+	}
+	c.Inc()
+}

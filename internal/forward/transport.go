@@ -1,0 +1,57 @@
+package forward
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// dialTimeout leaves time for another attempt within the usual 30 s.
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	// idleTimeout is a little below the 5 s after which common servers close an
+	// idle connection: a request that meets the close would leave a
+	// non-idempotent call with an unknown outcome.
+	idleTimeout = 4 * time.Second
+	// pingAfter is how long an HTTP/2 connection may be silent under a request
+	// before it is asked whether it lives.
+	pingAfter = 15 * time.Second
+	// maxHeaderBytes bounds a reply's headers.
+	maxHeaderBytes = 256 << 10
+)
+
+// Dial makes a network connection, as net.Dialer.DialContext does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Transport changes how services are reached; the zero value is the network
+// and the system's certificate authorities.
+type Transport struct {
+	Dial    Dial
+	RootCAs *x509.CertPool
+}
+
+// newTransport builds the one transport of all routes. It never repeats a
+// request by itself, because attempts carry bodies that cannot be rewound, and
+// it neither follows redirects nor decodes replies.
+func newTransport(t Transport, maxCalls int) *http.Transport {
+	dial := t.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            watched(dial),
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: t.RootCAs},
+		TLSHandshakeTimeout:    handshakeTimeout,
+		DisableCompression:     true,
+		MaxIdleConnsPerHost:    maxCalls,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+	}
+}

@@ -1,0 +1,254 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"functionbridge/internal/journal"
+)
+
+// connection is the one that writes. It stands on the driver itself: one
+// goroutine needs no pool, and database/sql would copy and check each of a
+// batch's thousands of values again.
+type connection struct {
+	conn  driver.Conn
+	owner string
+	stmts map[string]driver.StmtExecContext
+	args  []driver.NamedValue // reused
+	sql   map[int]string      // of an upsert, by its number of rows
+}
+
+func dial(ctx context.Context, c driver.Connector, owner string) (*connection, error) {
+	conn, err := c.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &connection{conn: conn, owner: owner, stmts: map[string]driver.StmtExecContext{}, sql: map[int]string{}}
+	for _, rows := range chunks() {
+		w.sql[rows] = upsertSQL(rows)
+	}
+	return w, nil
+}
+
+// close gives up the connection; nil is allowed. An open transaction is rolled
+// back by SQLite.
+func (c *connection) close(logger *slog.Logger) {
+	if c == nil {
+		return
+	}
+	var errs []error
+	for _, s := range c.stmts {
+		if closer, ok := s.(driver.Stmt); ok {
+			errs = append(errs, closer.Close())
+		}
+	}
+	if err := errors.Join(append(errs, c.conn.Close())...); err != nil {
+		logger.Warn("journal connection did not close", "error", err)
+	}
+}
+
+// exec runs a statement that is prepared once, with c.args.
+func (c *connection) exec(ctx context.Context, query string) (driver.Result, error) {
+	stmt, err := c.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.ExecContext(ctx, c.args)
+}
+
+func (c *connection) prepare(ctx context.Context, query string) (driver.StmtExecContext, error) {
+	if s := c.stmts[query]; s != nil {
+		return s, nil
+	}
+	p, ok := c.conn.(driver.ConnPrepareContext)
+	if !ok {
+		return nil, errDriver
+	}
+	s, err := p.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("prepare: %w", err)
+	}
+	stmt, ok := s.(driver.StmtExecContext)
+	if !ok {
+		return nil, errors.Join(errDriver, s.Close())
+	}
+	c.stmts[query] = stmt
+	return stmt, nil
+}
+
+// bind sets the arguments of the next exec.
+func (c *connection) bind(values ...driver.Value) *connection {
+	c.args = c.args[:0]
+	c.add(values...)
+	return c
+}
+
+func (c *connection) add(values ...driver.Value) {
+	for _, v := range values {
+		c.args = append(c.args, driver.NamedValue{Ordinal: len(c.args) + 1, Value: v})
+	}
+}
+
+// commit writes a batch in one transaction and returns the table's highest id.
+// It sets each entry's err and rewritten.
+func (c *connection) commit(ctx context.Context, b *batch, t *tally) (lastID int64, err error) {
+	if _, err := c.bind().exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return 0, fmt.Errorf("begin: %w", err)
+	}
+	if lastID, err = c.upsertAll(ctx, b.entries, t); err != nil {
+		return 0, fmt.Errorf("write calls: %w", err)
+	}
+	for _, task := range b.tasks {
+		if task.run == nil {
+			continue
+		}
+		if err := task.run(ctx, c); err != nil {
+			return 0, err
+		}
+	}
+	confirmed, abandoned := t.settledAfter(b.entries)
+	c.bind(confirmed, abandoned, micros(time.Now()))
+	if _, err := c.exec(ctx, "UPDATE tally SET confirmed = ?, abandoned = ?, written_at = ?"); err != nil {
+		return 0, fmt.Errorf("write tally: %w", err)
+	}
+	if _, err := c.bind().exec(ctx, "COMMIT"); err != nil {
+		return 0, fmt.Errorf("commit: %w", err)
+	}
+	return lastID, nil
+}
+
+// upsertAll writes the rows in chunks, since each number of rows is a statement
+// of its own.
+func (c *connection) upsertAll(ctx context.Context, entries []*entry, t *tally) (lastID int64, err error) {
+	lastID = t.lastID // only this goroutine changes it
+	for _, n := range chunks() {
+		for len(entries) >= n {
+			if lastID, err = c.upsert(ctx, entries[:n], t, lastID); err != nil {
+				return 0, err
+			}
+			entries = entries[n:]
+		}
+	}
+	return lastID, nil
+}
+
+// chunks are the numbers of rows that a statement is made for, down to one.
+func chunks() []int { return []int{64, 8, 1} }
+
+// upsert writes one chunk. Two numbers tell the common case: as many rows
+// changed as were given, and as many ids are new as calls were unknown. In the
+// others each row is looked at.
+func (c *connection) upsert(ctx context.Context, chunk []*entry, t *tally, before int64) (lastID int64, err error) {
+	changed, lastID, err := c.execRows(ctx, chunk, before)
+	if err != nil {
+		return 0, err
+	}
+	if changed != int64(len(chunk)) {
+		if err := c.findRefused(ctx, chunk, before); err != nil {
+			return 0, err
+		}
+	}
+	var unknown []*entry
+	for _, e := range chunk {
+		if e.rewritten = false; e.err == nil && !t.isOpen(e.call.Key) {
+			unknown = append(unknown, e)
+		}
+	}
+	if lastID-before == int64(len(unknown)) {
+		return lastID, nil
+	}
+	return lastID, c.findRewritten(ctx, unknown, before)
+}
+
+// execRows upserts the chunk in one statement.
+func (c *connection) execRows(ctx context.Context, chunk []*entry, before int64) (changed, lastID int64, err error) {
+	c.bind()
+	for _, e := range chunk {
+		e.err = nil
+		if err := c.addRow(e.call); err != nil {
+			return 0, 0, err
+		}
+	}
+	result, err := c.exec(ctx, c.sql[len(chunk)])
+	if err != nil {
+		return 0, 0, err
+	}
+	if changed, err = result.RowsAffected(); err != nil {
+		return 0, 0, err
+	}
+	lastID, err = result.LastInsertId() // of any earlier statement when this one inserted nothing
+	return changed, max(lastID, before), err
+}
+
+// findRefused writes each row of the chunk again, to see which do not change.
+func (c *connection) findRefused(ctx context.Context, chunk []*entry, before int64) error {
+	for _, e := range chunk {
+		changed, _, err := c.execRows(ctx, []*entry{e}, before)
+		if err != nil {
+			return err
+		}
+		if changed == 0 {
+			e.err = journal.ErrStale
+		}
+	}
+	return nil
+}
+
+// findRewritten marks the calls that were settled before this transaction:
+// their ids are old ones.
+func (c *connection) findRewritten(ctx context.Context, entries []*entry, before int64) error {
+	for _, e := range entries {
+		c.bind(e.call.SessionID, e.call.TurnID, e.call.CallID)
+		row, err := queryRow(ctx, c.conn, "SELECT id FROM calls WHERE session_id = ? AND turn_id = ? AND call_id = ?", c.args...)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		id, ok := row[0].(int64)
+		e.rewritten = ok && id <= before
+	}
+	return nil
+}
+
+// upsertSQL returns the statement for so many rows. What a call is (function,
+// arguments, when it was seen) is written once; a row of another owner, or one
+// whose state cannot become the new one, stays as it is.
+func upsertSQL(rows int) string {
+	columns := strings.Split(columnList, ", ")
+	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
+	var b strings.Builder
+	b.WriteString("INSERT INTO calls (" + columnList + ") VALUES ")
+	b.WriteString(strings.Repeat(row+", ", rows-1) + row)
+	b.WriteString(" ON CONFLICT (session_id, turn_id, call_id) DO UPDATE SET ")
+	for i, c := range strings.Split(changing, ", ") {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(c + " = excluded." + c)
+	}
+	b.WriteString(" WHERE calls.owner = excluded.owner AND CASE calls.state")
+	for _, from := range journal.States() {
+		b.WriteString(" WHEN '" + string(from) + "' THEN " + reachable(from))
+	}
+	b.WriteString(" END")
+	return b.String()
+}
+
+// reachable is the SQL condition that the new state can follow the old one.
+func reachable(from journal.State) string {
+	var to []string
+	for _, s := range journal.States() {
+		if journal.CanReach(from, s) {
+			to = append(to, "'"+string(s)+"'")
+		}
+	}
+	if len(to) == len(journal.States()) {
+		return "1"
+	}
+	return "excluded.state IN (" + strings.Join(to, ", ") + ")"
+}

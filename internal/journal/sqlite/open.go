@@ -1,0 +1,209 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/pressly/goose/v3"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS //nolint:gochecknoglobals // go:embed needs a variable
+
+// readers is how many queries may run at once.
+const readers = 4
+
+// pragma is one setting of a connection: how the DSN sets it and how SQLite
+// shows it when it is in force.
+type pragma struct{ name, value, shown string }
+
+// pragmas are in force on every connection.
+//
+// FULL syncs the log at each commit: with NORMAL a power cut takes commits back
+// that were already reported. A multi-row upsert writes a statement journal,
+// which temp_store keeps off the disk.
+func pragmas() []pragma {
+	return []pragma{
+		{"busy_timeout", "5000", "5000"}, // ms; first, so that setting WAL waits too
+		{"journal_mode", "WAL", "wal"},
+		{"synchronous", "FULL", "2"},
+		{"foreign_keys", "ON", "1"},
+		{"temp_store", "MEMORY", "2"},
+	}
+}
+
+// locate returns the absolute path behind symlinks, so that one file has one
+// lock under every name.
+func locate(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("the path is empty: name a file")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target, nil
+	}
+	dir := filepath.Dir(path)
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("the directory %s does not exist: create it, or use another path", dir)
+	case err != nil:
+		return "", err
+	case !info.IsDir():
+		return "", fmt.Errorf("%s is not a directory: use another path", dir)
+	}
+	return path, nil
+}
+
+// touch creates the file readable by its owner alone, because it holds what
+// models and services say; SQLite gives its log the same mode.
+func touch(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own setting
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// writing returns the connector of connections that may write.
+func writing(path string, extra ...string) (driver.Connector, error) {
+	q := url.Values{"_txlock": {"immediate"}}
+	for _, p := range extra {
+		q.Add("_pragma", p)
+	}
+	return connector(path, q)
+}
+
+// reading returns a pool that cannot write.
+func reading(path string) (*sql.DB, error) {
+	c, err := connector(path, url.Values{"_query_only": {"1"}})
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(c)
+	db.SetMaxOpenConns(readers)
+	db.SetMaxIdleConns(readers)
+	return db, nil
+}
+
+func connector(path string, q url.Values) (driver.Connector, error) {
+	for _, p := range pragmas() {
+		q.Add("_pragma", p.name+"("+p.value+")")
+	}
+	name := url.URL{Path: path}
+	base, err := sqlite.NewConnector("file:" + name.EscapedPath() + "?" + q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	return assertive{base}, nil
+}
+
+// assertive refuses a connection on which a pragma is not in force: a misspelt
+// one is no error to SQLite, and some file systems do not allow WAL.
+type assertive struct{ driver.Connector }
+
+// Connect opens a connection and reads every pragma back.
+func (a assertive) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := a.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pragmas() {
+		if err := inForce(ctx, conn, p); err != nil {
+			return nil, errors.Join(err, conn.Close())
+		}
+	}
+	return conn, nil
+}
+
+func inForce(ctx context.Context, conn driver.Conn, p pragma) error {
+	row, err := queryRow(ctx, conn, "PRAGMA "+p.name)
+	if err != nil {
+		return fmt.Errorf("read pragma %s: %w", p.name, err)
+	}
+	if got := fmt.Sprint(row[0]); got != p.shown {
+		return fmt.Errorf("pragma %s is %s and must be %s: put the journal on a local disk", p.name, got, p.shown)
+	}
+	return nil
+}
+
+// queryRow returns the first row of a query; io.EOF when there is none.
+func queryRow(ctx context.Context, conn driver.Conn, query string, args ...driver.NamedValue) ([]driver.Value, error) {
+	q, ok := conn.(driver.QueryerContext)
+	if !ok {
+		return nil, errors.New("the driver cannot query")
+	}
+	rows, err := q.QueryContext(ctx, query, args)
+	if err != nil {
+		return nil, err
+	}
+	row := make([]driver.Value, len(rows.Columns()))
+	err = rows.Next(row)
+	return row, errors.Join(err, rows.Close())
+}
+
+// migrate brings the schema up to this release. A schema that is ahead is left
+// alone: migrations only add.
+func migrate(ctx context.Context, c driver.Connector, logger *slog.Logger) (err error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(c)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files,
+		goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger))
+	if err != nil {
+		return fmt.Errorf("read migrations: %w", err)
+	}
+	if _, err := p.Up(ctx); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// explain adds to an error of opening what the operator can do about it.
+func explain(err error, path string) error {
+	advice := ""
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		switch e.Code() & 0xff {
+		case sqlite3.SQLITE_NOTADB:
+			advice = "it is not a SQLite database: move it away, or use another path"
+		case sqlite3.SQLITE_CORRUPT:
+			advice = "it is damaged: restore it from a backup, or move it away (the calls in it are then lost)"
+		case sqlite3.SQLITE_FULL:
+			advice = "the disk is full: free some space"
+		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+			advice = writable(path)
+		case sqlite3.SQLITE_BUSY:
+			advice = "another program is writing to it: close that one"
+		}
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		advice = writable(path)
+	}
+	if advice == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", advice, err)
+}
+
+func writable(path string) string {
+	return fmt.Sprintf("let user %d write to it and to its directory %s, or use another path", os.Getuid(), filepath.Dir(path))
+}

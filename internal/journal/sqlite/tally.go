@@ -1,0 +1,151 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"functionbridge/internal/journal"
+)
+
+// unsettled is the condition of the partial index; SQLite takes that index only
+// when a query says it in the same words.
+const unsettled = "state NOT IN ('confirmed', 'abandoned')"
+
+// tally counts the rows on disk by state, so that a scrape costs no query. It
+// remembers each unsettled call, because a write is told only the new state.
+type tally struct {
+	mu      sync.Mutex
+	open    map[journal.Key]openCall
+	numbers map[journal.State]int64
+	lastID  int64 // the highest id that was ever in the table, since ids tell new rows from old
+	refused int64 // rows that were not written because they were stale
+}
+
+type openCall struct {
+	state   journal.State
+	created time.Time
+}
+
+// loadTally reads the unsettled calls and the stored numbers of the others.
+func loadTally(ctx context.Context, db *sql.DB) (*tally, error) {
+	t := &tally{open: map[journal.Key]openCall{}, numbers: map[journal.State]int64{}}
+	for _, s := range journal.States() {
+		t.numbers[s] = 0
+	}
+	var confirmed, abandoned int64
+	err := db.QueryRowContext(ctx, "SELECT confirmed, abandoned, (SELECT coalesce(max(id), 0) FROM calls) FROM tally").
+		Scan(&confirmed, &abandoned, &t.lastID)
+	if err != nil {
+		return nil, fmt.Errorf("read tally: %w", err)
+	}
+	t.numbers[journal.Confirmed], t.numbers[journal.Abandoned] = confirmed, abandoned
+	if err := t.loadOpen(ctx, db); err != nil {
+		return nil, fmt.Errorf("read unsettled calls: %w", err)
+	}
+	return t, nil
+}
+
+func (t *tally) loadOpen(ctx context.Context, db *sql.DB) error {
+	rows, err := db.QueryContext(ctx, "SELECT session_id, turn_id, call_id, state, created_at FROM calls WHERE "+unsettled)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var (
+			k       journal.Key
+			state   journal.State
+			created int64
+		)
+		if err := rows.Scan(&k.SessionID, &k.TurnID, &k.CallID, &state, &created); err != nil {
+			return err
+		}
+		t.open[k] = openCall{state: state, created: fromMicros(created)}
+		t.numbers[state]++
+	}
+	return rows.Err()
+}
+
+// isOpen reports whether the call has an unsettled row on disk.
+func (t *tally) isOpen(k journal.Key) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.open[k]
+	return ok
+}
+
+// committed takes over what a transaction wrote.
+func (t *tally) committed(written []*entry, lastID int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lastID = lastID
+	for _, e := range written {
+		t.move(e)
+	}
+}
+
+func (t *tally) move(e *entry) {
+	if e.err != nil {
+		t.refused++
+	}
+	if e.err != nil || e.rewritten {
+		return
+	}
+	call := openCall{state: e.call.State, created: e.call.CreatedAt}
+	if before, ok := t.open[e.call.Key]; ok {
+		t.numbers[before.state]--
+		call.created = before.created
+	}
+	t.numbers[call.state]++
+	if call.state.Settled() {
+		delete(t.open, e.call.Key)
+	} else {
+		t.open[e.call.Key] = call
+	}
+}
+
+// settledAfter returns the numbers of settled calls once written is committed.
+func (t *tally) settledAfter(written []*entry) (confirmed, abandoned int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	confirmed, abandoned = t.numbers[journal.Confirmed], t.numbers[journal.Abandoned]
+	for _, e := range written {
+		switch {
+		case e.err != nil || e.rewritten:
+		case e.call.State == journal.Confirmed:
+			confirmed++
+		case e.call.State == journal.Abandoned:
+			abandoned++
+		}
+	}
+	return confirmed, abandoned
+}
+
+func (t *tally) counts() map[journal.State]int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.numbers)
+}
+
+func (t *tally) refusals() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused
+}
+
+func (t *tally) oldest() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var oldest time.Time
+	for _, c := range t.open {
+		waiting := c.state == journal.Pending || c.state == journal.Running || c.state == journal.InDoubt
+		if waiting && (oldest.IsZero() || c.created.Before(oldest)) {
+			oldest = c.created
+		}
+	}
+	return oldest
+}

@@ -1,0 +1,87 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// How long the writer waits after a failed commit: doubled from the first to
+// the last.
+const (
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 2 * time.Second
+)
+
+// write is the writer: it alone holds a connection that writes.
+func (s *Store) write() {
+	defer close(s.done)
+	ctx := context.Background()
+	var conn *connection
+	defer func() { conn.close(s.logger) }()
+	for {
+		b, ok := s.queue.take(s.delay)
+		if !ok {
+			return
+		}
+		conn = s.persist(ctx, conn, &b)
+	}
+}
+
+// persist commits a batch, however long it takes: what was accepted is kept in
+// memory over an outage, and only a process that ends gives it up. Each failure
+// costs the connection, because its state is unknown.
+func (s *Store) persist(ctx context.Context, conn *connection, b *batch) *connection {
+	began, wait := time.Now(), firstRetry
+	for {
+		var lastID int64
+		var err error
+		if conn == nil {
+			conn, err = dial(ctx, s.connect, s.owner)
+		}
+		if err == nil {
+			lastID, err = conn.commit(ctx, b, s.tally)
+		}
+		if err == nil {
+			s.finish(b, lastID, began)
+			return conn
+		}
+		conn.close(s.logger)
+		conn = nil
+		isNew, giveUp := s.queue.failed(b, err)
+		if isNew {
+			s.logger.ErrorContext(ctx, "journal cannot be written", "error", err, "rows", len(b.entries))
+		}
+		if giveUp {
+			return nil
+		}
+		s.queue.pause(wait)
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+func (s *Store) finish(b *batch, lastID int64, began time.Time) {
+	s.tally.committed(b.entries, lastID)
+	if s.queue.committed(b) {
+		s.logger.Info("journal can be written again", "outage_ms", time.Since(began).Milliseconds())
+	}
+	for _, e := range b.entries {
+		if e.err != nil && len(e.waiters) == 0 {
+			s.logger.Warn("journal refused a row", "session_id", e.call.SessionID, "turn_id", e.call.TurnID,
+				"call_id", e.call.CallID, "state", e.call.State, "error", e.err)
+		}
+	}
+}
+
+// pause waits out a retry; a stop cuts it short.
+func (q *queue) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-q.stopped:
+	}
+}
+
+// errDriver means that the driver lacks something that this package relies on.
+var errDriver = errors.New("the driver lacks a method")

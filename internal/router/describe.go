@@ -1,0 +1,140 @@
+package router
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+)
+
+// RouteInfo is a route as operators see it. ${VAR} stands as it is written, and
+// a password in a URL is masked; durations are like 30s.
+type RouteInfo struct {
+	Name           string          `json:"name"`
+	Description    string          `json:"description,omitempty"`
+	Parameters     json.RawMessage `json:"parameters,omitempty"`
+	Upstream       string          `json:"upstream,omitempty"`
+	Method         string          `json:"method"`
+	URL            string          `json:"url"`
+	Headers        []Header        `json:"headers,omitempty"`
+	Idempotent     bool            `json:"idempotent"`
+	Timeout        string          `json:"timeout"`
+	AttemptTimeout string          `json:"attempt_timeout"`
+	Retry          RetryInfo       `json:"retry"`
+	Result         ResultInfo      `json:"result"`
+}
+
+// RetryInfo is Retry as operators see it.
+type RetryInfo struct {
+	Attempts int    `json:"attempts"`
+	MinWait  string `json:"min_wait"`
+	MaxWait  string `json:"max_wait"`
+	On503    bool   `json:"on_503"`
+}
+
+// ResultInfo is Result as operators see it.
+type ResultInfo struct {
+	MaxBytes   int64  `json:"max_bytes"`
+	OnOversize string `json:"on_oversize"`
+	Expose     string `json:"expose,omitempty"`
+	As         string `json:"as,omitempty"`
+	HTML       bool   `json:"html,omitempty"`
+}
+
+// masked stands where something secret is not shown.
+const masked = "[redacted]"
+
+// Describe lists the routes in file order, complete with defaults and upstream.
+// It holds no secret.
+func (t *Table) Describe() []RouteInfo {
+	infos := make([]RouteInfo, 0, len(t.routes))
+	for _, r := range t.routes {
+		infos = append(infos, r.describe())
+	}
+	return infos
+}
+
+func (r *Route) describe() RouteInfo {
+	info := RouteInfo{
+		Name: r.Name, Description: r.Description, Parameters: r.Parameters, Upstream: r.Upstream,
+		Method: r.Method, URL: r.request.address.show(), Idempotent: r.Idempotent,
+		Timeout: r.Timeout.String(), AttemptTimeout: r.AttemptTimeout.String(),
+		Retry: RetryInfo{r.Retry.Attempts, r.Retry.MinWait.String(), r.Retry.MaxWait.String(), r.Retry.On503},
+		Result: ResultInfo{
+			MaxBytes: r.Result.MaxBytes, OnOversize: "fail", Expose: string(r.Result.Expose), HTML: r.Result.HTML,
+		},
+	}
+	if r.Result.Truncate {
+		info.Result.OnOversize = "truncate"
+	}
+	if r.Result.Content {
+		info.Result.As = "content"
+	}
+	for _, h := range r.request.headers {
+		info.Headers = append(info.Headers, Header{Name: h.name, Value: show(h.pieces)})
+	}
+	return info
+}
+
+// show writes a template as it stands in the file; what follows {?…} needs no
+// separator.
+func (a address) show() string {
+	var out strings.Builder
+	out.WriteString(userinfo.ReplaceAllString(show(a.head), "${1}"+masked+"@"))
+	separator := "?"
+	for _, part := range a.query {
+		if first := part.pieces[0].expr; first == nil || first.operator == 0 {
+			out.WriteString(separator)
+		}
+		out.WriteString(show(part.pieces))
+		separator = "&"
+	}
+	return out.String()
+}
+
+//nolint:gochecknoglobals // compiled once, never changed
+var userinfo = regexp.MustCompile(`^(https?://)[^/?]*@`)
+
+func show(pieces []piece) string {
+	var out strings.Builder
+	for _, p := range pieces {
+		switch {
+		case p.mark != nil && strings.HasPrefix(p.mark.key, hiddenUserinfo):
+			out.WriteString(masked)
+		case p.mark != nil:
+			name, _, _ := strings.Cut(p.mark.key, ":")
+			out.WriteString("${" + name + "}")
+		case p.expr != nil:
+			out.WriteString(p.expr.text)
+		default:
+			out.WriteString(p.literal)
+		}
+	}
+	return out.String()
+}
+
+// tool is one entry of agent.tools.
+type tool struct {
+	Type        string          `json:"type"`
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+// Tools is the agent.tools JSON array: the routes that have a description and
+// parameters, in file order, the parameters as they are written.
+func (t *Table) Tools() []byte {
+	tools := []tool{}
+	for _, r := range t.routes {
+		if r.Description != "" && r.Parameters != nil {
+			tools = append(tools, tool{"function", r.Name, r.Description, r.Parameters})
+		}
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(tools); err != nil {
+		return []byte("[]") // parameters are valid JSON: they were compiled
+	}
+	return bytes.TrimRight(out.Bytes(), "\n")
+}

@@ -1,0 +1,298 @@
+package router
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const (
+	// maxDepth bounds how deep a file nests.
+	maxDepth = 100
+	// maxAliased bounds the nodes that a file has once its aliases are
+	// replaced, against a small file that unfolds to gigabytes.
+	maxAliased = 200_000
+)
+
+// document reads one YAML file into a tree without aliases and merge keys.
+type document struct {
+	file     string
+	problems *collector
+	done     map[*yaml.Node]flat
+	open     map[*yaml.Node]bool
+	overflow bool
+}
+
+// flat is a node whose aliases are replaced, and how many nodes it then has.
+type flat struct {
+	node *yaml.Node
+	size int
+}
+
+// readDocument parses the bytes of a file. It returns nil when nothing can be
+// made of them; the problems say why.
+func readDocument(file string, data []byte, problems *collector) *yaml.Node {
+	d := &document{file: file, problems: problems, done: map[*yaml.Node]flat{}, open: map[*yaml.Node]bool{}}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	if !d.readable(data) {
+		return nil
+	}
+	root := d.decode(data)
+	if root == nil {
+		return nil
+	}
+	top := d.flatten(root, 0).node
+	if d.overflow {
+		return nil
+	}
+	return top
+}
+
+// readable reports bytes that YAML does not allow, which its parser would
+// report without a place.
+func (d *document) readable(data []byte) bool {
+	line, start := 1, 0
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		at := place{d.file, line, utf8.RuneCount(data[start:i]) + 1}
+		switch {
+		case r == utf8.RuneError && size == 1:
+			d.problems.addf(at, "the file is not UTF-8")
+			return false
+		case (r < ' ' && r != '\t' && r != '\n' && r != '\r') || r == 0x7f:
+			d.problems.addf(at, "the control character U+%04X is not allowed", r)
+			return false
+		case r == '\n':
+			line, start = line+1, i+1
+		}
+		i += size
+	}
+	return true
+}
+
+// decode returns the root of the only document.
+func (d *document) decode(data []byte) *yaml.Node {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var first, second yaml.Node
+	err := decodeNode(decoder, &first)
+	if errors.Is(err, io.EOF) {
+		d.problems.addf(place{d.file, 1, 1}, "the file is empty: a route table begins with version: 1")
+		return nil
+	}
+	if err != nil {
+		d.problems.addf(syntaxPlace(d.file, data, err), "not valid YAML: %s", syntaxMessage(err))
+		return nil
+	}
+	err = decodeNode(decoder, &second)
+	switch {
+	case errors.Is(err, io.EOF):
+	case err != nil:
+		d.problems.addf(syntaxPlace(d.file, data, err), "not valid YAML: %s", syntaxMessage(err))
+		return nil
+	default:
+		d.problems.addf(d.at(&second), "a second YAML document: a file holds one")
+		return nil
+	}
+	root := first.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		d.problems.addf(place{d.file, 1, 1}, "the file is empty: a route table begins with version: 1")
+		return nil
+	}
+	return root
+}
+
+// decodeNode turns a panic of the YAML library into an error: the file may be
+// anything.
+func decodeNode(decoder *yaml.Decoder, node *yaml.Node) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("yaml: %v", r)
+		}
+	}()
+	return decoder.Decode(node)
+}
+
+func syntaxMessage(err error) string {
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	return regexp.MustCompile(`^line \d+: `).ReplaceAllString(text, "")
+}
+
+// syntaxPlace finds the place of a syntax error. The library names the line
+// only, so the column is that of its first tab, which YAML refuses as
+// indentation, or of its first letter.
+func syntaxPlace(file string, data []byte, err error) place {
+	line := 1
+	if m := regexp.MustCompile(`line (\d+):`).FindStringSubmatch(err.Error()); m != nil {
+		line, _ = strconv.Atoi(m[1])
+	}
+	lines := strings.Split(string(data), "\n")
+	line = max(1, min(line, len(lines)))
+	text := lines[line-1]
+	indent := len(text) - len(strings.TrimLeft(text, " \t"))
+	if tab := strings.IndexByte(text[:indent], '\t'); tab >= 0 {
+		return place{file, line, tab + 1}
+	}
+	if indent == len(text) {
+		indent = 0
+	}
+	return place{file, line, indent + 1}
+}
+
+func (d *document) at(n *yaml.Node) place { return place{d.file, max(1, n.Line), max(1, n.Column)} }
+
+// flatten replaces aliases by what they stand for and merge keys by the keys
+// that they bring. Each node is done once and shared, so that the work does not
+// grow with the number of aliases; size counts as if it were copied.
+func (d *document) flatten(n *yaml.Node, depth int) flat {
+	if f, ok := d.done[n]; ok {
+		return f
+	}
+	if d.open[n] {
+		return d.stop(n, "this alias contains itself")
+	}
+	if depth > maxDepth {
+		return d.stop(n, fmt.Sprintf("nested deeper than %d levels", maxDepth))
+	}
+	d.open[n] = true
+	f := d.flattenKind(n, depth)
+	delete(d.open, n)
+	if f.size > maxAliased && n.Kind == yaml.AliasNode {
+		return d.stop(n, fmt.Sprintf("this alias makes the file larger than %d values", maxAliased))
+	}
+	d.done[n] = f
+	return f
+}
+
+// stop reports what makes the file unusable, once, and goes on with nothing.
+func (d *document) stop(n *yaml.Node, message string) flat {
+	if !d.overflow {
+		d.problems.addf(d.at(n), "%s", message)
+	}
+	d.overflow = true
+	return flat{&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Line: n.Line, Column: n.Column}, 1}
+}
+
+func (d *document) flattenKind(n *yaml.Node, depth int) flat {
+	switch n.Kind {
+	case yaml.AliasNode:
+		return d.flatten(n.Alias, depth+1)
+	case yaml.MappingNode:
+		return d.flattenMapping(n, depth)
+	case yaml.SequenceNode:
+		clone, size := *n, 1
+		clone.Content = make([]*yaml.Node, len(n.Content))
+		for i, child := range n.Content {
+			f := d.flatten(child, depth+1)
+			clone.Content[i], size = f.node, size+f.size
+		}
+		return flat{&clone, size}
+	default:
+		return flat{n, 1}
+	}
+}
+
+// flattenMapping reports duplicate keys and keys that are no strings. A key of
+// its own wins over a merged one, an earlier merged one over a later.
+func (d *document) flattenMapping(n *yaml.Node, depth int) flat {
+	clone, size := *n, 1
+	clone.Content = make([]*yaml.Node, 0, len(n.Content))
+	own := map[string]*yaml.Node{}
+	var merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, f := n.Content[i], d.flatten(n.Content[i+1], depth+1)
+		size += f.size + 1
+		if key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
+			merged = append(merged, d.mergeSources(f.node)...)
+			continue
+		}
+		key = d.flatten(key, depth+1).node
+		if !d.goodKey(key) {
+			continue
+		}
+		if first, twice := own[key.Value]; twice {
+			d.problems.addf(d.at(key), "duplicate key %s: it stands at %s too", quoteWord(key.Value), d.at(first))
+			continue
+		}
+		own[key.Value] = key
+		clone.Content = append(clone.Content, key, f.node)
+	}
+	for _, source := range merged {
+		for i := 0; i+1 < len(source.Content); i += 2 {
+			if _, known := own[source.Content[i].Value]; !known {
+				own[source.Content[i].Value] = source.Content[i]
+				clone.Content = append(clone.Content, source.Content[i], source.Content[i+1])
+			}
+		}
+	}
+	return flat{&clone, size}
+}
+
+// mergeSources returns the mappings that a merge key brings.
+func (d *document) mergeSources(n *yaml.Node) []*yaml.Node {
+	sources := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		sources = n.Content
+	}
+	for _, s := range sources {
+		if s.Kind != yaml.MappingNode {
+			d.problems.addf(d.at(n), "<< takes a mapping or a list of mappings")
+			return nil
+		}
+	}
+	return sources
+}
+
+func (d *document) goodKey(key *yaml.Node) bool {
+	if key.Kind != yaml.ScalarNode {
+		d.problems.addf(d.at(key), "a key must be a word, not %s", kindOf(key))
+		return false
+	}
+	switch key.Tag {
+	case "!!str", "!!timestamp":
+		return true
+	}
+	d.problems.addf(d.at(key), "the key %s must be a string: put it in quotes", quoteWord(key.Value))
+	return false
+}
+
+// kindOf names what a node is, for a message.
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch n.Tag {
+	case "!!null":
+		return "nothing"
+	case "!!bool":
+		return "a boolean"
+	case "!!int", "!!float":
+		return "a number"
+	default:
+		return "text"
+	}
+}
+
+// maxQuoted bounds, in characters, the words of a file that a message repeats.
+const maxQuoted = 60
+
+// quoteWord shows a word of the file in a message: as it is when it is plain,
+// else quoted, and never long.
+func quoteWord(word string) string {
+	if runes := []rune(word); len(runes) > maxQuoted {
+		word = string(runes[:maxQuoted]) + "…"
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return r <= ' ' || r == '"' || r == ',' || !strconv.IsPrint(r) }) < 0 {
+		return word
+	}
+	return strconv.Quote(word)
+}

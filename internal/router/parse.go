@@ -1,0 +1,324 @@
+package router
+
+import (
+	"slices"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// What a route has when neither it nor defaults say otherwise.
+const (
+	defaultTimeout       = 30 * time.Second
+	defaultAttempts      = 3
+	defaultMinWait       = 200 * time.Millisecond
+	defaultMaxWait       = 5 * time.Second
+	defaultMaxBytes      = 256 << 10
+	defaultMaxImageBytes = 4 << 20
+)
+
+// builder puts the files of a table together.
+type builder struct {
+	collector
+	env       *environment
+	upstreams map[string]*upstream
+	defaults  settings
+	// defaultsAt and unknownAt are where defaults and unknown_function stand.
+	defaultsAt, unknownAt place
+	ignoreUnknown         bool
+	routes                []*draft
+	byName                map[string]*draft
+	hasRoutes             bool
+}
+
+type upstream struct {
+	name    string
+	at      place
+	url     *address
+	headers []headerTemplate
+}
+
+// draft is a route before its defaults and upstream are applied.
+type draft struct {
+	name     string
+	path     string
+	at       place
+	settings settings
+	ok       bool
+}
+
+func newBuilder(env Env) *builder {
+	return &builder{env: newEnvironment(env), upstreams: map[string]*upstream{}, byName: map[string]*draft{}}
+}
+
+// file reads one file of the table.
+func (b *builder) file(name string, data []byte) {
+	root := readDocument(name, data, &b.collector)
+	if root == nil {
+		b.hasRoutes = true // there is nothing to say about them
+		return
+	}
+	r := &reader{file: name, problems: &b.collector}
+	o, ok := r.object("", root, keys{now: []string{"version", "upstreams", "defaults", "routes", "unknown_function"}})
+	if !ok {
+		b.hasRoutes = true
+		return
+	}
+	r.version(root, o)
+	fields := o.fields
+	b.hasRoutes = b.hasRoutes || !o.missing("routes")
+	if f, ok := fields["defaults"]; ok {
+		b.readDefaults(r, f)
+	}
+	if f, ok := fields["unknown_function"]; ok {
+		b.readUnknown(r, f)
+	}
+	if f, ok := fields["upstreams"]; ok {
+		b.readUpstreams(r, f)
+	}
+	if f, ok := fields["routes"]; ok {
+		b.readRoutes(r, f)
+	}
+}
+
+func (r *reader) version(root *yaml.Node, o object) {
+	f, ok := o.fields["version"]
+	switch {
+	case !ok && o.meant["version"]:
+	case !ok:
+		r.problems.addf(r.at(root), "version is missing: write version: 1")
+	case f.value.Kind != yaml.ScalarNode || f.value.Tag != "!!int":
+		r.wrongf(f, "must be the number 1, not %s", kindOf(f.value))
+	case f.value.Value != "1":
+		r.wrongf(f, "must be 1, got %s", quoteWord(f.value.Value))
+	}
+}
+
+func (b *builder) readDefaults(r *reader, f field) {
+	if b.defaultsAt != (place{}) {
+		b.addf(r.at(f.key), "defaults stand at %s already", b.defaultsAt)
+		return
+	}
+	b.defaultsAt = r.at(f.key)
+	b.defaults, _ = r.settings(f.path, f.value, b.env)
+}
+
+func (b *builder) readUnknown(r *reader, f field) {
+	if b.unknownAt != (place{}) {
+		b.addf(r.at(f.key), "unknown_function stands at %s already", b.unknownAt)
+		return
+	}
+	b.unknownAt = r.at(f.key)
+	if word := r.word(f, "fail", "ignore"); word != nil {
+		b.ignoreUnknown = *word == "ignore"
+	}
+}
+
+func (b *builder) readUpstreams(r *reader, f field) {
+	fields, _ := r.mapping(f.path, f.value)
+	for _, u := range fields {
+		if first, twice := b.upstreams[u.name]; twice {
+			b.addf(r.at(u.key), "upstream %s stands at %s too", quoteWord(u.name), first.at)
+			continue
+		}
+		b.upstreams[u.name] = b.readUpstream(r, u)
+	}
+}
+
+func (b *builder) readUpstream(r *reader, f field) *upstream {
+	u := &upstream{name: f.name, at: r.at(f.key)}
+	if f.name == "" {
+		b.addf(u.at, "the name of an upstream is empty")
+	}
+	o, ok := r.object(f.path, f.value, keys{
+		now:   []string{"url", "headers"},
+		later: []string{"auth", "tls", "sign", "max_concurrent", "max_queue", "rate_limit", "circuit_breaker"},
+	})
+	if !ok {
+		return u
+	}
+	if f, ok := o.fields["headers"]; ok {
+		u.headers = r.headers(f, b.env)
+	}
+	if f, ok := o.fields["url"]; ok {
+		u.url = r.url(f, b.env)
+	} else if o.missing("url") {
+		b.addf(u.at, "%s: url is missing", f.path)
+	}
+	return u
+}
+
+func (b *builder) readRoutes(r *reader, f field) {
+	fields, _ := r.mapping(f.path, f.value)
+	for _, route := range fields {
+		at := r.at(route.key)
+		if first, twice := b.byName[route.name]; twice {
+			b.addf(at, "route %s stands at %s too", quoteWord(route.name), first.at)
+			continue
+		}
+		if route.name == "" {
+			b.addf(at, "the name of a route is empty")
+		}
+		d := &draft{name: route.name, path: route.path, at: at}
+		d.settings, d.ok = b.readRoute(r, route)
+		b.byName[d.name] = d
+		b.routes = append(b.routes, d)
+	}
+}
+
+// readRoute reads a route: a plain URL, or its keys.
+func (b *builder) readRoute(r *reader, f field) (settings, bool) {
+	if f.value.Kind == yaml.ScalarNode && isText(f.value) {
+		url := r.url(f, b.env)
+		return settings{target: target{url: url, broken: url == nil}}, url != nil
+	}
+	if f.value.Kind != yaml.MappingNode {
+		r.wrongf(f, "must be a URL or a mapping, not %s", kindOf(f.value))
+		return settings{}, false
+	}
+	return r.settings(f.path, f.value, b.env)
+}
+
+// finish applies defaults and upstreams and returns the table, or its problems.
+func (b *builder) finish(file string) (*Table, error) {
+	if !b.hasRoutes {
+		b.addf(place{file, 1, 1}, "routes are missing")
+	}
+	t := &Table{byName: make(map[string]*Route, len(b.routes)), env: b.env, ignoreUnknown: b.ignoreUnknown}
+	for _, d := range b.routes {
+		if !d.ok {
+			continue
+		}
+		route := b.route(d)
+		t.routes = append(t.routes, route)
+		t.byName[route.Name] = route
+	}
+	mistakes, warnings := b.split()
+	if len(mistakes) > 0 {
+		return nil, mistakes
+	}
+	t.warnings = warnings
+	return t, nil
+}
+
+func (b *builder) route(d *draft) *Route {
+	s := d.settings.over(b.defaults)
+	method := value(s.method, "POST")
+	route := &Route{
+		Name:        d.name,
+		Description: value(s.description, ""),
+		Method:      method,
+		Idempotent:  value(s.idempotent, method != "POST" && method != "PATCH"),
+		Timeout:     value(s.timeout, defaultTimeout),
+		Retry:       b.retry(d, s.retry),
+		Result:      result(s.result),
+	}
+	route.AttemptTimeout = min(value(s.attemptTimeout, route.Timeout), route.Timeout)
+	if s.parameters != nil {
+		route.Parameters, route.schema = s.parameters.text, s.parameters.schema
+	}
+	base, headers := b.resolve(d, s.target)
+	if s.target.upstream != nil {
+		route.Upstream = s.target.upstream.name
+	}
+	route.request = newBlueprint(route, base, s.query, overlayHeaders(headers, s.headers))
+	return route
+}
+
+// resolve joins upstream and path. Headers are those of the upstream.
+func (b *builder) resolve(d *draft, t target) (address, []headerTemplate) {
+	switch {
+	case t.broken:
+	case t.url != nil:
+		return *t.url, nil
+	case t.upstream == nil && t.path != nil:
+		b.addf(d.at, "%s: path needs an upstream", d.path)
+	case t.upstream == nil:
+		b.addf(d.at, "%s: where to send is missing: url, or upstream and path", d.path)
+	default:
+		return b.resolveUpstream(d, t)
+	}
+	return address{}, nil
+}
+
+func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate) {
+	u, known := b.upstreams[t.upstream.name]
+	switch {
+	case !known:
+		names := make([]string, 0, len(b.upstreams))
+		for name := range b.upstreams {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		b.addf(t.upstream.at, "%s.upstream: unknown upstream %s%s", d.path, quoteWord(t.upstream.name), didYouMean(t.upstream.name, names))
+	case t.path == nil:
+		b.addf(d.at, "%s: path is missing: an upstream needs one", d.path)
+	case u.url != nil:
+		joined, err := joinAddress(*u.url, *t.path, b.env)
+		if err != nil {
+			b.addf(d.at, "%s: %s", d.path, err)
+		}
+		return joined, u.headers
+	}
+	return address{}, nil
+}
+
+func (b *builder) retry(d *draft, s retrySettings) Retry {
+	r := Retry{
+		Attempts: int(value(s.attempts, defaultAttempts)),
+		MinWait:  value(s.minWait, defaultMinWait),
+		MaxWait:  value(s.maxWait, defaultMaxWait),
+		On503:    value(s.on503, true),
+	}
+	if r.MinWait > r.MaxWait {
+		at := s.at
+		path := "defaults.retry"
+		if d.settings.retry.at == at {
+			path = d.path + ".retry"
+		}
+		b.addf(at, "%s: min_wait %s is longer than max_wait %s", path, r.MinWait, r.MaxWait)
+	}
+	return r
+}
+
+func result(s resultSettings) Result {
+	return Result{
+		MaxBytes:      value(s.maxBytes, defaultMaxBytes),
+		MaxImageBytes: value(s.maxBytes, defaultMaxImageBytes),
+		Truncate:      value(s.onOversize, "") == "truncate",
+		Expose:        Expose(value(s.expose, "")),
+		Content:       value(s.as, "") == "content",
+		HTML:          value(s.html, false),
+	}
+}
+
+func value[T any](pointer *T, fallback T) T {
+	if pointer != nil {
+		return *pointer
+	}
+	return fallback
+}
+
+// Parse reads a table of one file. The error is of type Problems.
+func Parse(file string, data []byte, env Env) (*Table, error) {
+	return parseFiles([]source{{file, data}}, env)
+}
+
+// source is one file of a table.
+type source struct {
+	name string
+	data []byte
+}
+
+func parseFiles(files []source, env Env) (*Table, error) {
+	b := newBuilder(env)
+	for _, f := range files {
+		b.file(f.name, f.data)
+	}
+	t, err := b.finish(files[0].name)
+	if err != nil {
+		return nil, err
+	}
+	t.revision = revision(files)
+	return t, nil
+}

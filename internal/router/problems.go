@@ -1,0 +1,85 @@
+package router
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one mistake in a route table. Line and column count from 1; a
+// warning does not make the table bad.
+type Problem struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+	Warning bool   `json:"warning,omitempty"`
+}
+
+// String is "file:line:column: message".
+func (p Problem) String() string {
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+}
+
+// Problems is every mistake of a table, in the order of the file.
+type Problems []Problem
+
+// Error gives all problems, one a line.
+func (p Problems) Error() string {
+	lines := make([]string, len(p))
+	for i, problem := range p {
+		lines[i] = problem.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// place is where something stands in the files of a table.
+type place struct {
+	file         string
+	line, column int
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
+
+// collector gathers problems, so that all are told at once. The same problem
+// at the same place is kept once: a node that is used through an alias is read
+// several times.
+type collector struct {
+	problems Problems
+	seen     map[Problem]struct{}
+}
+
+func (c *collector) report(p Problem) {
+	if c.seen == nil {
+		c.seen = map[Problem]struct{}{}
+	}
+	if _, known := c.seen[p]; known {
+		return
+	}
+	c.seen[p] = struct{}{}
+	c.problems = append(c.problems, p)
+}
+
+func (c *collector) addf(at place, format string, args ...any) {
+	c.report(Problem{File: at.file, Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *collector) warnf(at place, format string, args ...any) {
+	c.report(Problem{File: at.file, Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Warning: true})
+}
+
+// split returns the mistakes and the warnings, each in file order.
+func (c *collector) split() (mistakes, warnings Problems) {
+	slices.SortStableFunc(c.problems, func(a, b Problem) int {
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
+	})
+	for _, p := range c.problems {
+		if p.Warning {
+			warnings = append(warnings, p)
+		} else {
+			mistakes = append(mistakes, p)
+		}
+	}
+	return mistakes, warnings
+}

@@ -1,0 +1,310 @@
+package router
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+// schema checks arguments against a JSON Schema.
+type schema struct{ compiled *jsonschema.Schema }
+
+const (
+	// schemaURL is the base that a schema's own references resolve against.
+	schemaURL = "routes:///parameters"
+	draftURL  = "https://json-schema.org/draft/2020-12/schema"
+)
+
+// noLoader refuses every reference that leaves a schema, without any access to
+// files or hosts.
+type noLoader struct{}
+
+func (noLoader) Load(string) (any, error) { return nil, errors.New("not loaded") }
+
+// parameters reads and compiles a JSON Schema; nil when it cannot be used.
+func (r *reader) parameters(f field) *parameters {
+	if f.value.Kind != yaml.MappingNode {
+		r.wrongf(f, "must be a JSON Schema (a mapping), not %s", kindOf(f.value))
+		return nil
+	}
+	text, ok := r.json(f.path, f.value)
+	if !ok || !r.describesObject(f) {
+		return nil
+	}
+	if tooLarge(text) {
+		r.wrongf(f, "bad JSON Schema: a number in it is too large")
+		return nil
+	}
+	compiled, err := compileSchema(text)
+	if err != nil {
+		r.schemaProblems(f, err)
+		return nil
+	}
+	return &parameters{text: text, schema: &schema{compiled}}
+}
+
+// describesObject checks the two things that a schema of arguments must say, if
+// it says anything about them: the draft, and that arguments are an object.
+func (r *reader) describesObject(f field) bool {
+	if draft := child(f.value, "$schema"); draft != nil && strings.TrimSuffix(draft.Value, "#") != draftURL {
+		r.problems.addf(r.at(draft), "%s.$schema: must be %s", f.path, draftURL)
+		return false
+	}
+	kind := child(f.value, "type")
+	if kind == nil || kind.Value == "object" {
+		return true
+	}
+	for _, item := range kind.Content {
+		if item.Value == "object" {
+			return true
+		}
+	}
+	r.problems.addf(r.at(kind), "%s.type: must be object: arguments are one", f.path)
+	return false
+}
+
+// compileSchema contains what the library may do with a hostile schema.
+func compileSchema(text []byte) (compiled *jsonschema.Schema, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it cannot be compiled: %v", r)
+		}
+	}()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	c.UseLoader(noLoader{})
+	if err := c.AddResource(schemaURL, doc); err != nil {
+		return nil, err
+	}
+	return c.Compile(schemaURL)
+}
+
+// schemaProblems reports why a schema does not compile, each mistake at the node
+// that holds it.
+func (r *reader) schemaProblems(f field, err error) {
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if e, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
+			for _, c := range complaints(e, nil) {
+				node, path := follow(f, c.location)
+				r.problems.addf(r.at(node), "%s: bad JSON Schema: %s", path, c.clause)
+			}
+			return
+		}
+	}
+	if bad, ok := errors.AsType[*jsonschema.InvalidRegexError](err); ok {
+		_, pointer, _ := strings.Cut(bad.URL, "#")
+		node, path := follow(f, append(pointerParts(pointer), "pattern"))
+		r.problems.addf(r.at(node), "%s: bad JSON Schema: the pattern %s is not one of RE2: %s", path, quoteWord(bad.Regex), bad.Err)
+		return
+	}
+	if target, reason := badReference(err); reason != "" {
+		node, path := findReference(f, target)
+		r.problems.addf(r.at(node), "%s: bad JSON Schema: %s", path, reason)
+		return
+	}
+	r.wrongf(f, "bad JSON Schema: %s", strings.ReplaceAll(err.Error(), schemaURL, "parameters"))
+}
+
+// badReference says which reference is at fault and why.
+func badReference(err error) (target, reason string) {
+	if e, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
+		return e.URL, "a reference stays inside the schema: files and hosts are not read"
+	}
+	if e, ok := errors.AsType[*jsonschema.JSONPointerNotFoundError](err); ok {
+		return e.URL, "the reference leads nowhere"
+	}
+	if e, ok := errors.AsType[*jsonschema.AnchorNotFoundError](err); ok {
+		return e.Reference, "the reference leads nowhere"
+	}
+	return "", ""
+}
+
+// findReference finds the $ref that resolved to target; the schema itself when
+// there is none.
+func findReference(f field, target string) (*yaml.Node, string) {
+	node, path := f.value, f.path
+	var walk func(n *yaml.Node, at string) bool
+	walk = func(n *yaml.Node, at string) bool {
+		if n.Kind == yaml.MappingNode {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				key, value := n.Content[i].Value, n.Content[i+1]
+				if strings.HasSuffix(key, "ef") && strings.HasPrefix(key, "$") && value.Value != "" && strings.HasSuffix(target, value.Value) {
+					node, path = value, join(at, key)
+					return true
+				}
+				if walk(value, join(at, key)) {
+					return true
+				}
+			}
+			return false
+		}
+		for i, item := range n.Content {
+			if walk(item, at+"."+strconv.Itoa(i)) {
+				return true
+			}
+		}
+		return false
+	}
+	walk(f.value, f.path)
+	return node, path
+}
+
+func pointerParts(pointer string) []string {
+	var parts []string
+	for part := range strings.SplitSeq(strings.Trim(pointer, "/"), "/") {
+		if part != "" {
+			decoded, _ := decode(part)
+			parts = append(parts, strings.NewReplacer("~1", "/", "~0", "~").Replace(decoded))
+		}
+	}
+	return parts
+}
+
+// follow walks from a field along the parts of a JSON pointer, as far as they
+// lead.
+func follow(f field, parts []string) (*yaml.Node, string) {
+	node, path := f.value, f.path
+	for _, part := range parts {
+		next := child(node, part)
+		if node.Kind == yaml.SequenceNode {
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(node.Content) {
+				next = node.Content[i]
+			}
+		}
+		if next == nil {
+			break
+		}
+		node, path = next, join(path, part)
+	}
+	return node, path
+}
+
+// child is the value of a key in a mapping, or nil.
+func child(n *yaml.Node, key string) *yaml.Node {
+	if n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// Check holds the arguments, one JSON object, against the route's parameters.
+// The error is an *ArgumentError.
+func (r *Route) Check(args []byte) error {
+	if r.schema == nil {
+		return nil
+	}
+	return r.schema.check(args)
+}
+
+// check contains what the library may do with hostile values: it panics, and
+// works without bound, on numbers with huge exponents.
+func (s *schema) check(args []byte) (err error) {
+	if tooLarge(args) {
+		return &ArgumentError{Sentence: "The arguments hold a number that is too large."}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = &ArgumentError{Sentence: "The arguments cannot be checked against the parameters of the function."}
+		}
+	}()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
+	if err != nil {
+		return &ArgumentError{Sentence: "The arguments must be one JSON object."}
+	}
+	err = s.compiled.Validate(value)
+	if err == nil {
+		return nil
+	}
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
+	if !ok {
+		return &ArgumentError{Sentence: "The arguments do not fit the parameters of the function."}
+	}
+	return &ArgumentError{Sentence: sentence(complaints(invalid, s.names()))}
+}
+
+// names are the arguments that the schema knows, for suggestions.
+func (s *schema) names() []string {
+	names := make([]string, 0, len(s.compiled.Properties))
+	for name := range s.compiled.Properties {
+		names = append(names, name)
+	}
+	return names
+}
+
+const (
+	// plainDigits is how many digits and powers of ten a number has for free.
+	plainDigits = 40
+	// maxDigits bounds one number, maxAllDigits all numbers of a text
+	// together: exact arithmetic costs more than its digits.
+	maxDigits    = 5_000
+	maxAllDigits = 100_000
+)
+
+// tooLarge says that a JSON text holds numbers whose exact value takes too much
+// work, such as 1e4000000.
+func tooLarge(text []byte) bool {
+	total := 0
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case c == '"':
+			i = afterString(text, i)
+		case c == '-' || (c >= '0' && c <= '9'):
+			end := i + 1
+			for end < len(text) && strings.IndexByte("+-.eE0123456789", text[end]) >= 0 {
+				end++
+			}
+			digits := digitsOf(text[i:end])
+			if digits > maxDigits {
+				return true
+			}
+			total += max(0, digits-plainDigits)
+			i = end
+		default:
+			i++
+		}
+		if total > maxAllDigits {
+			return true
+		}
+	}
+	return false
+}
+
+func afterString(text []byte, start int) int {
+	for i := start + 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+// digitsOf counts the digits of a number plus its power of ten.
+func digitsOf(number []byte) int {
+	i := bytes.IndexAny(number, "eE")
+	if i < 0 {
+		return len(number)
+	}
+	exponent, err := strconv.Atoi(string(number[i+1:]))
+	if err != nil {
+		return maxDigits + 1
+	}
+	return i + min(abs(exponent), maxDigits+1)
+}

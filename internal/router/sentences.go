@@ -1,0 +1,315 @@
+package router
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+const (
+	// maxComplaints bounds how many wrong arguments a sentence names.
+	maxComplaints = 5
+	// maxChoices bounds how many allowed values it lists.
+	maxChoices = 12
+)
+
+// complaint is one thing that is wrong with a value: "amount" "must be at least
+// 1, got 0".
+type complaint struct {
+	location []string
+	clause   string
+}
+
+// sentence tells the model which arguments are wrong and why.
+func sentence(all []complaint) string {
+	if len(all) == 0 {
+		return "The arguments do not fit the parameters of the function."
+	}
+	clauses := make([]string, 0, maxComplaints)
+	for _, c := range all[:min(len(all), maxComplaints)] {
+		subject := "the argument " + dotted(c.location)
+		if len(c.location) == 0 {
+			subject = "the arguments"
+		}
+		clauses = append(clauses, subject+" "+c.clause)
+	}
+	text := strings.Join(clauses, "; ")
+	if more := len(all) - maxComplaints; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
+}
+
+// dotted names a place in the arguments: customer.emails[0].
+func dotted(location []string) string {
+	var out strings.Builder
+	for i, part := range location {
+		switch _, err := strconv.Atoi(part); {
+		case err == nil && i > 0:
+			out.WriteString("[" + part + "]")
+		case i > 0:
+			out.WriteString("." + quoteWord(part))
+		default:
+			out.WriteString(quoteWord(part))
+		}
+	}
+	return out.String()
+}
+
+// complaints flattens a validation error into its leaves, in a fixed order. known
+// are the names that an unknown top-level one may have been meant to be.
+func complaints(e *jsonschema.ValidationError, known []string) []complaint {
+	var all []complaint
+	for _, leaf := range leaves(e) {
+		all = append(all, describe(leaf, known)...)
+	}
+	slices.SortStableFunc(all, func(a, b complaint) int {
+		return cmp.Or(slices.Compare(a.location, b.location), strings.Compare(a.clause, b.clause))
+	})
+	return slices.CompactFunc(all, func(a, b complaint) bool {
+		return a.clause == b.clause && slices.Equal(a.location, b.location)
+	})
+}
+
+// leaves are the errors that say something by themselves. A choice that fits
+// none of its forms is a leaf: its causes contradict each other.
+func leaves(e *jsonschema.ValidationError) []*jsonschema.ValidationError {
+	switch e.ErrorKind.(type) {
+	case *kind.AnyOf, *kind.OneOf, *kind.Contains, *kind.MinContains, *kind.PropertyNames, *kind.ContentSchema:
+		return []*jsonschema.ValidationError{e}
+	}
+	if len(e.Causes) == 0 {
+		return []*jsonschema.ValidationError{e}
+	}
+	var all []*jsonschema.ValidationError
+	for _, cause := range e.Causes {
+		all = append(all, leaves(cause)...)
+	}
+	return all
+}
+
+func describe(e *jsonschema.ValidationError, known []string) []complaint {
+	at := e.InstanceLocation
+	var all []complaint
+	each := func(names []string, clause func(name string) string) []complaint {
+		for _, name := range names {
+			all = append(all, complaint{append(slices.Clone(at), name), clause(name)})
+		}
+		return all
+	}
+	switch k := e.ErrorKind.(type) {
+	case *kind.Required:
+		return each(k.Missing, func(string) string { return "is missing" })
+	case *kind.DependentRequired:
+		return each(k.Missing, func(string) string { return "is missing: " + quoteWord(k.Prop) + " needs it" })
+	case *kind.Dependency:
+		return each(k.Missing, func(string) string { return "is missing: " + quoteWord(k.Prop) + " needs it" })
+	case *kind.AdditionalProperties:
+		slices.Sort(k.Properties)
+		return each(k.Properties, func(name string) string {
+			if len(at) > 0 {
+				return "is not known"
+			}
+			return "is not known" + didYouMean(name, known)
+		})
+	case *kind.AnyOf:
+		return []complaint{{at, noneFits(e)}}
+	case *kind.OneOf:
+		if k.Subschemas == nil {
+			return []complaint{{at, noneFits(e)}}
+		}
+		return []complaint{{at, "fits more than one of its forms and must fit exactly one"}}
+	}
+	return []complaint{{at, clause(e.ErrorKind)}}
+}
+
+// noneFits says what the forms of a choice ask for, as far as they speak of the
+// same value.
+func noneFits(e *jsonschema.ValidationError) string {
+	var forms []string
+	for _, cause := range e.Causes {
+		for _, leaf := range leaves(cause) {
+			for _, c := range describe(leaf, nil) {
+				text := c.clause
+				if rest := c.location[min(len(e.InstanceLocation), len(c.location)):]; len(rest) > 0 {
+					text = dotted(rest) + " " + text
+				}
+				if !slices.Contains(forms, text) {
+					forms = append(forms, text)
+				}
+				break
+			}
+			break
+		}
+	}
+	if len(forms) == 1 {
+		return forms[0]
+	}
+	if len(forms) == 0 || len(forms) > 3 {
+		return "fits none of its allowed forms"
+	}
+	return "fits none of its allowed forms (" + strings.Join(forms, ", or ") + ")"
+}
+
+// clause is what a leaf asks for, in plain words.
+func clause(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Type:
+		return "must be " + typeNames(k.Want) + ", got " + typeName(k.Got)
+	case *kind.Enum:
+		return "must be " + choices(k.Want) + ", got " + display(k.Got)
+	case *kind.Const:
+		return "must be " + display(k.Want) + ", got " + display(k.Got)
+	case *kind.Format:
+		return "must be a valid " + k.Want + formatExample(k.Want) + ", got " + display(k.Got)
+	case *kind.Pattern:
+		return "must match the pattern " + bounded(k.Want) + ", got " + display(k.Got)
+	case *kind.UniqueItems:
+		return fmt.Sprintf("must not hold the same item twice (items %d and %d)", k.Duplicates[0], k.Duplicates[1])
+	case *kind.PropertyNames:
+		return "holds the name " + quoteWord(k.Property) + ", which is not allowed"
+	case *kind.Not, *kind.FalseSchema:
+		return "has a value that is not allowed"
+	case *kind.Contains:
+		return "must hold an item of the kind that is asked for"
+	case *kind.MinContains:
+		return fmt.Sprintf("must hold at least %d items of the kind that is asked for", k.Want)
+	case *kind.MaxContains:
+		return fmt.Sprintf("must hold at most %d items of the kind that is asked for", k.Want)
+	}
+	if text := sizeClause(k); text != "" {
+		return text
+	}
+	if text := numberClause(k); text != "" {
+		return text
+	}
+	return "does not fit the schema"
+}
+
+func sizeClause(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.MinLength:
+		return fmt.Sprintf("must have at least %s, has %d", count(k.Want, "character"), k.Got)
+	case *kind.MaxLength:
+		return fmt.Sprintf("must have at most %s, has %d", count(k.Want, "character"), k.Got)
+	case *kind.MinItems:
+		return fmt.Sprintf("must have at least %s, has %d", count(k.Want, "item"), k.Got)
+	case *kind.MaxItems:
+		return fmt.Sprintf("must have at most %s, has %d", count(k.Want, "item"), k.Got)
+	case *kind.MinProperties:
+		return fmt.Sprintf("must have at least %s, has %d", count(k.Want, "member"), k.Got)
+	case *kind.MaxProperties:
+		return fmt.Sprintf("must have at most %s, has %d", count(k.Want, "member"), k.Got)
+	}
+	return ""
+}
+
+func numberClause(k jsonschema.ErrorKind) string {
+	switch k := k.(type) {
+	case *kind.Minimum:
+		return "must be at least " + decimal(k.Want) + ", got " + decimal(k.Got)
+	case *kind.Maximum:
+		return "must be at most " + decimal(k.Want) + ", got " + decimal(k.Got)
+	case *kind.ExclusiveMinimum:
+		return "must be more than " + decimal(k.Want) + ", got " + decimal(k.Got)
+	case *kind.ExclusiveMaximum:
+		return "must be less than " + decimal(k.Want) + ", got " + decimal(k.Got)
+	case *kind.MultipleOf:
+		return "must be a multiple of " + decimal(k.Want) + ", got " + decimal(k.Got)
+	}
+	return ""
+}
+
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return strconv.Itoa(n) + " " + word + "s"
+}
+
+func typeNames(types []string) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = typeName(t)
+	}
+	return orList(names)
+}
+
+func typeName(t string) string {
+	switch t {
+	case "null":
+		return "null"
+	case "array", "integer", "object":
+		return "an " + t
+	default:
+		return "a " + t
+	}
+}
+
+func choices(values []any) string {
+	words := make([]string, 0, len(values))
+	for _, v := range values[:min(len(values), maxChoices)] {
+		words = append(words, display(v))
+	}
+	if more := len(values) - maxChoices; more > 0 {
+		return "one of " + strings.Join(words, ", ") + fmt.Sprintf(" and %d more", more)
+	}
+	if len(words) == 1 {
+		return words[0]
+	}
+	return "one of " + strings.Join(words, ", ")
+}
+
+func formatExample(format string) string {
+	switch format {
+	case "date":
+		return " (such as 2026-01-31)"
+	case "date-time":
+		return " (such as 2026-01-31T12:00:00Z)"
+	case "time":
+		return " (such as 12:00:00Z)"
+	case "duration":
+		return " (such as P3DT12H)"
+	}
+	return ""
+}
+
+// display shows a value as JSON, never long.
+func display(value any) string {
+	switch v := value.(type) {
+	case []any:
+		return "an array"
+	case map[string]any:
+		return "an object"
+	case json.Number:
+		return bounded(v.String())
+	case string:
+		return strconv.Quote(bounded(v))
+	}
+	return fmt.Sprint(value)
+}
+
+func bounded(text string) string {
+	if runes := []rune(text); len(runes) > maxQuoted {
+		return string(runes[:maxQuoted]) + "…"
+	}
+	return text
+}
+
+// decimal shows a number without an exponent, never long.
+func decimal(r *big.Rat) string {
+	if r == nil {
+		return "another number"
+	}
+	if r.IsInt() {
+		return bounded(r.Num().String())
+	}
+	return bounded(strings.TrimRight(r.FloatString(20), "0"))
+}

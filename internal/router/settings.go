@@ -1,0 +1,324 @@
+package router
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// settings are the keys of a route, or of defaults, as far as they are set.
+type settings struct {
+	description *string
+	parameters  *parameters
+	target      target
+
+	method         *string
+	headers        []headerTemplate
+	query          []parameter
+	idempotent     *bool
+	timeout        *time.Duration
+	attemptTimeout *time.Duration
+	retry          retrySettings
+	result         resultSettings
+}
+
+// target is where a route sends: url, or upstream and path.
+type target struct {
+	url      *address
+	upstream *upstreamName
+	path     *address
+	// broken says that a part was there and cannot be used.
+	broken bool
+}
+
+type upstreamName struct {
+	name string
+	at   place
+}
+
+// parameters is a JSON Schema as it stands in the file.
+type parameters struct {
+	text   json.RawMessage
+	schema *schema
+}
+
+type retrySettings struct {
+	attempts         *int64
+	minWait, maxWait *time.Duration
+	on503            *bool
+	at               place
+}
+
+type resultSettings struct {
+	maxBytes   *int64
+	onOversize *string
+	expose     *string
+	as         *string
+	html       *bool
+}
+
+func routeKeys() keys {
+	return keys{
+		now: []string{
+			"url", "upstream", "path", "method", "headers", "query", "description", "parameters", "idempotent",
+			"timeout", "attempt_timeout", "retry", "result",
+		},
+		later: []string{
+			"body", "recover", "on_unknown_outcome", "async", "defer_loading", "max_concurrent", "max_queue",
+			"rate_limit", "circuit_breaker",
+		},
+	}
+}
+
+// settings reads the keys of a route or of defaults.
+func (r *reader) settings(path string, n *yaml.Node, env *environment) (settings, bool) {
+	o, ok := r.object(path, n, routeKeys())
+	if !ok {
+		return settings{target: target{broken: true}}, false
+	}
+	fields := o.fields
+	s := settings{target: r.target(fields, env)}
+	s.target.broken = s.target.broken || o.meant["url"] || o.meant["upstream"] || o.meant["path"]
+	if f, ok := fields["description"]; ok {
+		if text, ok := r.text(f); ok {
+			s.description = &text
+		}
+	}
+	if f, ok := fields["parameters"]; ok {
+		s.parameters = r.parameters(f)
+	}
+	if f, ok := fields["method"]; ok {
+		s.method = r.word(f, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+	}
+	if f, ok := fields["headers"]; ok {
+		s.headers = r.headers(f, env)
+	}
+	if f, ok := fields["query"]; ok {
+		s.query = r.query(f, env)
+	}
+	if f, ok := fields["idempotent"]; ok {
+		s.idempotent = r.boolean(f)
+	}
+	if f, ok := fields["timeout"]; ok {
+		s.timeout = r.duration(f)
+	}
+	if f, ok := fields["attempt_timeout"]; ok {
+		s.attemptTimeout = r.duration(f)
+	}
+	if f, ok := fields["retry"]; ok {
+		s.retry = r.retry(f)
+	}
+	if f, ok := fields["result"]; ok {
+		s.result = r.result(f)
+	}
+	return s, true
+}
+
+// target reads url, upstream and path. In one mapping, url and the other two
+// exclude each other.
+func (r *reader) target(fields map[string]field, env *environment) target {
+	var t target
+	url, hasURL := fields["url"]
+	upstream, hasUpstream := fields["upstream"]
+	path, hasPath := fields["path"]
+	if hasURL {
+		t.url = r.url(url, env)
+		t.broken = t.url == nil
+	}
+	if hasUpstream {
+		if name, ok := r.text(upstream); ok {
+			t.upstream = &upstreamName{name, r.at(upstream.value)}
+		} else {
+			t.broken = true
+		}
+	}
+	if hasPath {
+		t.path = r.path(path, env)
+		t.broken = t.broken || t.path == nil
+	}
+	if hasURL && (hasUpstream || hasPath) {
+		r.problems.addf(r.at(url.key), "%s: a route has url, or upstream and path, not both", url.path)
+		t.broken = true
+	}
+	return t
+}
+
+// url reads a whole URL; nil means that it cannot be used.
+func (r *reader) url(f field, env *environment) *address {
+	a := r.address(f, env)
+	if a == nil || hasUnset(a.head) {
+		return a
+	}
+	if err := checkBase(a.head); err != nil {
+		r.wrongf(f, "bad URL: %s", err)
+		return nil
+	}
+	a.head = env.hideUserinfo(f.path, a.head)
+	return a
+}
+
+// path reads what is put after the URL of an upstream.
+func (r *reader) path(f field, env *environment) *address {
+	if text, ok := r.text(f); ok && strings.Contains(strings.ReplaceAll(text, "$$", ""), "${") {
+		r.wrongf(f, "${…} does not work in a path: put it into the url of the upstream")
+		return nil
+	}
+	a := r.address(f, env)
+	if a == nil {
+		return nil
+	}
+	if len(a.head) > 0 && !strings.HasPrefix(a.head[0].literal, "/") && (a.head[0].expr == nil || a.head[0].expr.operator != '/') {
+		r.wrongf(f, "must begin with /")
+		return nil
+	}
+	if err := checkSegments(a.head); err != nil {
+		r.wrongf(f, "%s", err)
+		return nil
+	}
+	return a
+}
+
+func (r *reader) address(f field, env *environment) *address {
+	if text, ok := r.text(f); !ok {
+		return nil
+	} else if text == "" {
+		r.wrongf(f, "must not be empty")
+		return nil
+	}
+	pieces, ok := r.pieces(f, env)
+	if !ok {
+		return nil
+	}
+	if name := optionalInPath(pieces); name != "" {
+		r.wrongf(f, "%s: only a header or a query parameter can be left out", name)
+		return nil
+	}
+	a, err := splitAddress(pieces)
+	if err != nil {
+		r.wrongf(f, "%s", err)
+		return nil
+	}
+	return &a
+}
+
+// optionalInPath finds an optional name that would leave a hole in the path.
+func optionalInPath(pieces []piece) string {
+	for _, p := range pieces {
+		if strings.Contains(p.literal, "?") || (p.expr != nil && p.expr.operator == '?') {
+			return ""
+		}
+		if p.expr == nil {
+			continue
+		}
+		for _, v := range p.expr.vars {
+			if v.optional {
+				return p.expr.text
+			}
+		}
+	}
+	return ""
+}
+
+func (r *reader) retry(f field) retrySettings {
+	s := retrySettings{at: r.at(f.key)}
+	o, ok := r.object(f.path, f.value, keys{now: []string{"attempts", "min_wait", "max_wait", "on_503"}})
+	if !ok {
+		return s
+	}
+	fields := o.fields
+	if f, ok := fields["attempts"]; ok {
+		s.attempts = r.number(f, 1, 100)
+	}
+	if f, ok := fields["min_wait"]; ok {
+		s.minWait = r.duration(f)
+		s.at = r.at(f.value)
+	}
+	if f, ok := fields["max_wait"]; ok {
+		s.maxWait = r.duration(f)
+		s.at = r.at(f.value)
+	}
+	if f, ok := fields["on_503"]; ok {
+		s.on503 = r.boolean(f)
+	}
+	return s
+}
+
+// maxReply bounds max_bytes: a reply is held in memory.
+const maxReply = 1 << 30
+
+func (r *reader) result(f field) resultSettings {
+	var s resultSettings
+	o, ok := r.object(f.path, f.value, keys{
+		now:   []string{"max_bytes", "on_oversize", "expose", "as", "html"},
+		later: []string{"success_when", "output", "error"},
+	})
+	if !ok {
+		return s
+	}
+	fields := o.fields
+	if f, ok := fields["max_bytes"]; ok {
+		s.maxBytes = r.number(f, 1, maxReply)
+	}
+	if f, ok := fields["on_oversize"]; ok {
+		s.onOversize = r.word(f, "fail", "truncate")
+	}
+	if f, ok := fields["expose"]; ok {
+		s.expose = r.word(f, string(ExposeDetail), string(ExposeStatus), string(ExposeNone))
+	}
+	if f, ok := fields["as"]; ok {
+		s.as = r.word(f, "content")
+	}
+	if f, ok := fields["html"]; ok {
+		s.html = r.boolean(f)
+	}
+	return s
+}
+
+// over puts s over the defaults, key by key.
+func (s settings) over(d settings) settings {
+	s.description = or(s.description, d.description)
+	s.parameters = or(s.parameters, d.parameters)
+	s.target = s.target.over(d.target)
+	s.method = or(s.method, d.method)
+	s.headers = overlayHeaders(d.headers, s.headers)
+	s.query = overlayQuery(d.query, s.query)
+	s.idempotent = or(s.idempotent, d.idempotent)
+	s.timeout = or(s.timeout, d.timeout)
+	s.attemptTimeout = or(s.attemptTimeout, d.attemptTimeout)
+	if s.retry.at == (place{}) {
+		s.retry.at = d.retry.at
+	}
+	s.retry.attempts = or(s.retry.attempts, d.retry.attempts)
+	s.retry.minWait = or(s.retry.minWait, d.retry.minWait)
+	s.retry.maxWait = or(s.retry.maxWait, d.retry.maxWait)
+	s.retry.on503 = or(s.retry.on503, d.retry.on503)
+	s.result.maxBytes = or(s.result.maxBytes, d.result.maxBytes)
+	s.result.onOversize = or(s.result.onOversize, d.result.onOversize)
+	s.result.expose = or(s.result.expose, d.result.expose)
+	s.result.as = or(s.result.as, d.result.as)
+	s.result.html = or(s.result.html, d.result.html)
+	return s
+}
+
+// over: a url takes the place of a default upstream and path, and the other
+// way round.
+func (t target) over(d target) target {
+	if t.broken || t.url != nil {
+		return t
+	}
+	if t.upstream == nil && t.path == nil {
+		return d
+	}
+	t.upstream = or(t.upstream, d.upstream)
+	t.path = or(t.path, d.path)
+	return t
+}
+
+func or[T any](value, fallback *T) *T {
+	if value != nil {
+		return value
+	}
+	return fallback
+}

@@ -1,0 +1,115 @@
+package router
+
+import (
+	"slices"
+	"strings"
+)
+
+// maxComparedName bounds, in bytes, the names that likeness is computed for: a
+// name may come from a model.
+const maxComparedName = 128
+
+// didYouMean is " (did you mean x?)" for the nearest of the known words, or
+// empty when none is near.
+func didYouMean(word string, known []string) string {
+	if near := closest(word, known, 1); len(near) > 0 {
+		return " (did you mean " + near[0] + "?)"
+	}
+	return ""
+}
+
+// Nearest is the one of the known words that word was probably meant to be,
+// or empty when none is near.
+func Nearest(word string, known []string) string {
+	if near := closest(word, known, 1); len(near) > 0 {
+		return near[0]
+	}
+	return ""
+}
+
+// closest returns up to n of the known words that word was probably meant to
+// be, best first.
+func closest(word string, known []string, n int) []string {
+	if word == "" || len(word) > maxComparedName {
+		return nil
+	}
+	type candidate struct {
+		word string
+		off  int
+	}
+	var near []candidate
+	folded := fold(word)
+	limit := max(1, min(len(word)/3, 4))
+	for _, k := range known {
+		if off := likeness(word, folded, k, limit); off <= limit {
+			near = append(near, candidate{k, off})
+		}
+	}
+	slices.SortStableFunc(near, func(a, b candidate) int { return a.off - b.off })
+	words := make([]string, 0, n)
+	for _, c := range near[:min(n, len(near))] {
+		words = append(words, c.word)
+	}
+	return words
+}
+
+// likeness counts what separates word from known: 0 for the same letters in
+// another spelling (case, _ - . /), 1 for a prefix too many or too few, else
+// the edit distance. Anything above limit is too far.
+func likeness(word, folded, known string, limit int) int {
+	f := fold(known)
+	switch {
+	case f == folded:
+		return 0
+	case hasPart(word, known) || hasPart(known, word):
+		return 1
+	case abs(len(f)-len(folded)) > limit:
+		return limit + 1
+	}
+	return distance(folded, f)
+}
+
+// hasPart says that long ends in short after a separator, as in
+// functions.list_invoices.
+func hasPart(long, short string) bool {
+	rest, ok := strings.CutSuffix(long, short)
+	return ok && len(short) > 2 && rest != "" && strings.ContainsRune("._-/:", rune(rest[len(rest)-1]))
+}
+
+func fold(word string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("_-./ ", r) {
+			return -1
+		}
+		return r
+	}, strings.ToLower(word))
+}
+
+// distance is the number of letters to insert, drop, replace or swap with
+// their neighbour (optimal string alignment).
+func distance(a, b string) int {
+	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row := make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last = last, row
+	}
+	return last[len(b)]
+}
+
+func abs(n int) int {
+	return max(n, -n)
+}

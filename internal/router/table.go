@@ -1,0 +1,128 @@
+package router
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Table is a valid route table. It is read-only and safe for concurrent use.
+type Table struct {
+	routes        []*Route
+	byName        map[string]*Route
+	env           *environment
+	ignoreUnknown bool
+	revision      string
+	warnings      Problems
+}
+
+// Load reads the table at path: a file, or a directory whose visible *.yaml
+// files make one table. A table with mistakes gives Problems, a file that cannot
+// be read the error of the operating system.
+func Load(path string, env Env) (*Table, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the route table: %w", err)
+	}
+	names := []string{path}
+	if info.IsDir() {
+		if names, err = visibleFiles(path); err != nil {
+			return nil, fmt.Errorf("read the route table: %w", err)
+		}
+		if len(names) == 0 {
+			return nil, Problems{{File: path, Line: 1, Column: 1, Message: "no *.yaml file in this directory"}}
+		}
+	}
+	files := make([]source, 0, len(names))
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read the route table: %w", err)
+		}
+		files = append(files, source{name, data})
+	}
+	return parseFiles(files, env)
+}
+
+// visibleFiles lists the *.yaml files of a directory by name. A Kubernetes
+// volume keeps their contents under hidden names, which are left out.
+func visibleFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || filepath.Ext(e.Name()) != ".yaml" {
+			continue
+		}
+		name := filepath.Join(dir, e.Name())
+		info, err := os.Stat(name)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		if err != nil || !info.IsDir() {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// revision is a short hash of the files, names and all.
+func revision(files []source) string {
+	sum := sha256.New()
+	for _, f := range files {
+		fmt.Fprintf(sum, "%s\x00%d\x00", filepath.Base(f.name), len(f.data))
+		sum.Write(f.data)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:6])
+}
+
+// Lookup finds the route of a function by its exact name.
+func (t *Table) Lookup(name string) (*Route, bool) {
+	r, ok := t.byName[name]
+	return r, ok
+}
+
+// Routes lists the routes in file order.
+func (t *Table) Routes() []*Route { return t.routes }
+
+// IgnoreUnknown says that a call without a route is left alone
+// (unknown_function: ignore).
+func (t *Table) IgnoreUnknown() bool { return t.ignoreUnknown }
+
+// Closest lists up to three route names that name was probably meant to be,
+// best first.
+func (t *Table) Closest(name string) []string {
+	names := make([]string, len(t.routes))
+	for i, r := range t.routes {
+		names[i] = r.Name
+	}
+	return closest(name, names, 3)
+}
+
+// Revision is a short hash of the content of the files.
+func (t *Table) Revision() string { return t.revision }
+
+// Warnings lists what is odd but no mistake, in file order.
+func (t *Table) Warnings() Problems { return t.warnings }
+
+// Secrets lists the values that came from ${VAR} and the passwords in URLs,
+// longest first, none empty.
+func (t *Table) Secrets() []string {
+	secrets := slices.Clone(t.env.passwords)
+	for _, value := range t.env.values {
+		secrets = append(secrets, value)
+	}
+	slices.SortFunc(secrets, func(a, b string) int {
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
+	})
+	secrets = slices.Compact(secrets)
+	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
+}

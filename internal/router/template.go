@@ -1,0 +1,234 @@
+package router
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// piece is a part of a value: literal text, a mark or an expression.
+type piece struct {
+	literal string
+	mark    *mark
+	expr    *expression
+}
+
+// expression is one {…} of RFC 6570.
+type expression struct {
+	// operator is 0 for {x}, or one of / ? &.
+	operator byte
+	vars     []variable
+	// text is the expression as it stands in the file.
+	text string
+}
+
+// variable is one name in an expression.
+type variable struct {
+	name string
+	// path leads to the argument, from the outermost object inwards; nil for a
+	// value of the bridge's own.
+	path []string
+	// own names the bridge's value: call.id, say, or session.metadata. with key.
+	own string
+	key string
+	// explode is *, optional is ? (of session.metadata.KEY alone).
+	explode, optional bool
+}
+
+// The values that templates have from the bridge.
+const (
+	ownMetadata = "session.metadata."
+	ownAgentID  = "session.agent_id"
+	ownCallID   = "call.id"
+	ownName     = "call.name"
+	ownSession  = "call.session_id"
+	ownTurn     = "call.turn_id"
+	ownKey      = "call.idempotency_key"
+)
+
+func ownNames() []string {
+	return []string{ownAgentID, ownCallID, ownName, ownSession, ownTurn, ownKey, ownMetadata + "KEY"}
+}
+
+// rawPiece is what scan finds; offset counts bytes in the value.
+type rawPiece struct {
+	literal    string
+	variable   string // between ${ and }
+	expression string // between { and }
+	isMark     bool
+	isExpr     bool
+}
+
+// scan splits a value into literal text, ${…} and {…}. $$ is a dollar sign, and
+// so is one that no brace follows.
+func scan(text string) ([]rawPiece, error) {
+	var pieces []rawPiece
+	var literal strings.Builder
+	flush := func() {
+		if literal.Len() > 0 {
+			pieces = append(pieces, rawPiece{literal: literal.String()})
+			literal.Reset()
+		}
+	}
+	for text != "" {
+		i := strings.IndexAny(text, "${}")
+		if i < 0 {
+			literal.WriteString(text)
+			break
+		}
+		literal.WriteString(text[:i])
+		text = text[i:]
+		var size int
+		switch {
+		case strings.HasPrefix(text, "$$"):
+			literal.WriteByte('$')
+			size = 2
+		case strings.HasPrefix(text, "${"):
+			flush()
+			inner, _, closed := strings.Cut(text[2:], "}")
+			if !closed {
+				return nil, fmt.Errorf("${ without its }")
+			}
+			pieces = append(pieces, rawPiece{variable: inner, isMark: true})
+			size = len(inner) + len("${}")
+		case text[0] == '$':
+			literal.WriteByte('$')
+			size = 1
+		case text[0] == '}':
+			return nil, fmt.Errorf("} without its {")
+		default:
+			flush()
+			inner, _, closed := strings.Cut(text[1:], "}")
+			if !closed || strings.Contains(inner, "{") {
+				return nil, fmt.Errorf("{ without its }")
+			}
+			pieces = append(pieces, rawPiece{expression: inner, isExpr: true})
+			size = len(inner) + len("{}")
+		}
+		text = text[size:]
+	}
+	flush()
+	return pieces, nil
+}
+
+// parseExpression reads what stands between { and }.
+func parseExpression(inner string) (*expression, error) {
+	e := &expression{text: "{" + inner + "}"}
+	if inner == "" {
+		return nil, fmt.Errorf("{} names no argument")
+	}
+	switch c := inner[0]; c {
+	case '/', '?', '&':
+		e.operator, inner = c, inner[1:]
+	case '+', '#', '.', ';', '=', ',', '!', '@', '|':
+		return nil, fmt.Errorf("the operator %c in %s is not supported: use {x}, {/x}, {?x} or {&x}", c, e.text)
+	}
+	for word := range strings.SplitSeq(inner, ",") {
+		v, err := parseVariable(word, e.text)
+		if err != nil {
+			return nil, err
+		}
+		e.vars = append(e.vars, v)
+	}
+	return e, nil
+}
+
+func parseVariable(word, in string) (variable, error) {
+	v := variable{name: word}
+	v.name, v.explode = strings.CutSuffix(v.name, "*")
+	v.name, v.optional = strings.CutSuffix(v.name, "?")
+	if strings.Contains(v.name, ":") {
+		return v, fmt.Errorf("the prefix in %s is not supported", in)
+	}
+	parts := strings.Split(v.name, ".")
+	if slices.ContainsFunc(parts, func(p string) bool { return !isName(p) }) {
+		return v, fmt.Errorf("bad name in %s: letters, digits, - _ $, and dots between them", in)
+	}
+	reserved := len(parts) > 1 && (parts[0] == "call" || parts[0] == "session")
+	if !reserved {
+		v.path = parts
+		if v.optional {
+			return v, fmt.Errorf("%s: only {session.metadata.KEY?} can be optional; {?x} leaves a missing argument out", in)
+		}
+		return v, nil
+	}
+	return reservedVariable(v, in)
+}
+
+// reservedVariable binds a call. or session. name, which no argument can be.
+func reservedVariable(v variable, in string) (variable, error) {
+	if key, ok := strings.CutPrefix(v.name, ownMetadata); ok {
+		v.own, v.key = ownMetadata, key
+		return v, nil
+	}
+	if !slices.Contains(ownNames(), v.name) {
+		near := didYouMean(v.name, ownNames())
+		return v, fmt.Errorf("unknown name %s in %s%s: call. and session. are reserved", v.name, in, near)
+	}
+	if v.optional {
+		return v, fmt.Errorf("%s: only {session.metadata.KEY?} can be optional", in)
+	}
+	v.own = v.name
+	return v, nil
+}
+
+func isName(part string) bool {
+	return part != "" && strings.IndexFunc(part, func(r rune) bool {
+		return !isAlphanumeric(r) && r != '-' && r != '_' && r != '$'
+	}) < 0
+}
+
+func isAlphanumeric(r rune) bool {
+	return (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9')
+}
+
+// pieces reads a value: the marks resolved, the expressions parsed, the literal
+// text still as it is in the file. Every problem is reported.
+func (r *reader) pieces(f field, env *environment) ([]piece, bool) {
+	raw, err := scan(f.value.Value)
+	if err != nil {
+		r.wrongf(f, "%s", err)
+		return nil, false
+	}
+	pieces, good := make([]piece, 0, len(raw)), true
+	for _, p := range raw {
+		switch {
+		case p.isMark:
+			m, ok := r.mark(f, p.variable, env)
+			good = good && ok
+			pieces = append(pieces, piece{mark: m})
+		case p.isExpr:
+			e, err := parseExpression(p.expression)
+			if err != nil {
+				r.wrongf(f, "%s", err)
+				good = false
+			}
+			pieces = append(pieces, piece{expr: e})
+		default:
+			pieces = append(pieces, piece{literal: p.literal})
+		}
+	}
+	return pieces, good
+}
+
+func (r *reader) mark(f field, inner string, env *environment) (*mark, bool) {
+	name, fallback, hasFallback, err := parseMark(inner)
+	if err != nil {
+		r.wrongf(f, "%s", err)
+		return nil, false
+	}
+	m, ok := env.resolve(name, fallback, hasFallback)
+	switch {
+	case ok:
+	case env.env.AllowUnset:
+		r.problems.warnf(r.at(f.value), "%s: the variable %s is not set", f.path, name)
+	default:
+		r.wrongf(f, "the variable %s is not set", name)
+	}
+	return &m, ok || env.env.AllowUnset
+}
+
+// hasUnset says that a part of the value is not known.
+func hasUnset(pieces []piece) bool {
+	return slices.ContainsFunc(pieces, func(p piece) bool { return p.mark != nil && p.mark.unset })
+}

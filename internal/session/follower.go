@@ -1,0 +1,380 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"functionbridge/internal/journal"
+)
+
+// follower follows one session.
+type follower struct {
+	m   *Manager
+	id  string
+	log *slog.Logger
+	// ctx ends when the session is no longer followed.
+	ctx    context.Context
+	cancel context.CancelFunc
+	// look asks the reading goroutine for a read of the session now.
+	look chan priority
+
+	mu     sync.Mutex
+	source Source
+	// draining starts nothing more; drained is closed then.
+	draining bool
+	drained  chan struct{}
+	// closing takes no new calls and ends the follower when the last task is
+	// settled; gone also says that the session itself has ended.
+	closing, gone bool
+	// again is the source that asked for the session while it was being left.
+	again     Source
+	session   journal.Session
+	status    string
+	stream    string
+	lastEvent time.Time
+	tasks     map[journal.Key]*task
+	turns     map[string]*turn
+	// round marks the tasks that a snapshot lists.
+	round uint64
+}
+
+func newFollower(m *Manager, id string, source Source) *follower {
+	f := &follower{
+		m: m, id: id, source: source, closing: source == SourceJournal,
+		log: m.cfg.Logger.With("session_id", id), look: make(chan priority, 1), drained: make(chan struct{}),
+		session: journal.Session{ID: id}, status: statusUnknown, stream: streamConnecting,
+		tasks: map[journal.Key]*task{}, turns: map[string]*turn{},
+	}
+	f.ctx, f.cancel = context.WithCancel(m.following)
+	m.metrics.sessions.WithLabelValues(f.status).Inc()
+	return f
+}
+
+// The words for the state of a stream.
+const (
+	streamConnecting = "connecting"
+	streamOpen       = "open"
+	streamWaiting    = "waiting"
+)
+
+// run follows the session until it is no longer wanted or the manager stops.
+func (f *follower) run() {
+	f.log.Info("session followed", "source", f.source)
+	var reading sync.WaitGroup
+	reading.Go(f.read)
+	f.listen()
+	reading.Wait()
+	f.mu.Lock()
+	f.m.metrics.sessions.WithLabelValues(stateLabel(f.status)).Dec()
+	forget := f.gone && f.source == SourceAdmin && f.again == ""
+	f.mu.Unlock()
+	if forget {
+		f.forget()
+	}
+	f.m.remove(f)
+	f.log.Info("session left")
+}
+
+// forget takes a session that has ended off the list of those that were asked
+// for, so that the next start does not look for it.
+func (f *follower) forget() {
+	row := journal.Follow{SessionID: f.id, UpdatedAt: time.Now()}
+	if err := f.m.cfg.Journal.SaveFollow(f.m.following, row); err != nil {
+		f.log.Warn("the ended session could not be taken off the list", "error", err)
+	}
+}
+
+// wanted makes a follower that was about to end go on, for a source that wants
+// the session's new calls.
+func (f *follower) wanted(source Source) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case source == SourceJournal || !f.closing:
+	case f.gone || f.ctx.Err() != nil:
+		f.again = source
+	default:
+		f.source, f.closing = source, false
+		f.ask(priorityConnect)
+	}
+}
+
+func (f *follower) askedAgain() Source {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.again
+}
+
+// unwanted takes no new calls and ends the follower once the taken ones are settled.
+func (f *follower) unwanted() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closing = true
+	f.endIfDone()
+}
+
+// endIfDone ends a closing follower that has nothing left to settle. The lock is held.
+func (f *follower) endIfDone() {
+	if f.closing && len(f.tasks) == 0 {
+		f.cancel()
+	}
+}
+
+// ask requests a read of the session; one that is asked for already is enough,
+// but a more urgent one takes its place.
+func (f *follower) ask(p priority) {
+	select {
+	case f.look <- p:
+	default:
+		select {
+		case waiting := <-f.look:
+			p = min(p, waiting)
+		default:
+		}
+		select {
+		case f.look <- p:
+		default:
+		}
+	}
+}
+
+// askIn requests a read after a while.
+func (f *follower) askIn(d time.Duration) {
+	time.AfterFunc(d, func() {
+		if f.ctx.Err() == nil {
+			f.ask(priorityResync)
+		}
+	})
+}
+
+// read reads the session whenever somebody asks, and every resync interval.
+func (f *follower) read() {
+	timer := time.NewTimer(jitter(f.m.cfg.ResyncInterval))
+	defer timer.Stop()
+	failures := 0
+	for {
+		p := priorityResync
+		select {
+		case p = <-f.look:
+		case <-timer.C:
+		case <-f.ctx.Done():
+			return
+		}
+		wait := f.m.cfg.ResyncInterval
+		if _, err := f.refresh(f.ctx, p); err != nil && f.ctx.Err() == nil {
+			failures++
+			wait = min(wait, readBackoff(err, failures))
+			f.logChange(failures, "reading the session failed; it is tried again", err)
+		} else {
+			failures = 0
+		}
+		timer.Reset(jitter(wait))
+	}
+}
+
+// refresh reads the session and reconciles with what it says. The error of a
+// session that does not exist is nil: that is an answer too.
+func (f *follower) refresh(ctx context.Context, p priority) (snapshot, error) {
+	begun := time.Now()
+	raw, err := f.m.cfg.Client.Session(ctx, f.id, p)
+	if statusOf(err) == http.StatusNotFound {
+		f.sessionGone()
+		return snapshot{}, nil
+	}
+	if err != nil {
+		return snapshot{}, err
+	}
+	s, err := parseSnapshot(raw, begun, true)
+	if err != nil {
+		return snapshot{}, err
+	}
+	f.apply(s)
+	return s, nil
+}
+
+// readBackoff is how long to wait after a failed read: a refused key or a
+// forbidden session does not heal in seconds.
+func readBackoff(err error, failures int) time.Duration {
+	e, ok := errors.AsType[*APIError](err)
+	switch {
+	case ok && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
+		return refusedWait
+	case ok && e.RetryAfter > 0:
+		return e.RetryAfter
+	}
+	return backoff(failures)
+}
+
+const (
+	// refusedWait is the pace of tries while the key or the session is refused.
+	refusedWait = 30 * time.Second
+	// headersWait is how long a stream may hold back its headers before the
+	// session is read without it; some servers send them with the first event.
+	headersWait = time.Second
+	// healthyStream is how long a stream must have lived for the next one to be
+	// opened at once.
+	healthyStream = 5 * time.Second
+	// maxBackoff bounds the wait between tries of anything on the API.
+	maxBackoff = 30 * time.Second
+)
+
+// backoff is the wait before try n+1: a second, doubled each time, with jitter.
+func backoff(failures int) time.Duration {
+	d := maxBackoff
+	if failures < 6 {
+		d = time.Second << max(failures-1, 0)
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// jitter spreads a period by a tenth either way, so that sessions do not march in step.
+func jitter(d time.Duration) time.Duration {
+	return d - d/10 + rand.N(d/5+1)
+}
+
+// listen keeps a stream open until the follower ends.
+func (f *follower) listen() {
+	failures := 0
+	for {
+		opened := time.Now()
+		reason, err := f.streamOnce()
+		if f.ctx.Err() != nil {
+			return
+		}
+		f.m.metrics.reconnects.WithLabelValues(reason).Inc()
+		if time.Since(opened) >= healthyStream {
+			failures = 0
+		}
+		failures++
+		f.setStream(streamWaiting)
+		f.logChange(failures, "stream ended; it is opened again", err, "reason", reason)
+		if !sleep(f.ctx, streamBackoff(err, failures)) {
+			return
+		}
+		f.setStream(streamConnecting)
+	}
+}
+
+// streamBackoff lets the first reconnect follow at once, and slows down when
+// streams keep failing.
+func streamBackoff(err error, failures int) time.Duration {
+	if status := statusOf(err); status == 0 && failures == 1 {
+		return 50*time.Millisecond + rand.N(200*time.Millisecond)
+	}
+	return readBackoff(err, failures)
+}
+
+// logChange logs the first failure of a row, and then every tenth.
+func (f *follower) logChange(failures int, message string, err error, args ...any) {
+	if failures > 1 && failures%10 != 0 {
+		f.log.Debug("still failing", "error", err, "failures", failures)
+		return
+	}
+	f.log.Log(f.ctx, slog.LevelWarn, message, append(args, "error", err, "failures", failures)...) //nolint:sloglint // the callers' messages are constants
+}
+
+// streamOnce opens a stream and reads it to its end. The watchdog ends it after
+// a time without a single byte, also while the headers are awaited.
+func (f *follower) streamOnce() (reason string, err error) {
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	var idle idleFlag
+	watchdog := time.AfterFunc(f.m.cfg.IdleTimeout, func() {
+		idle.set()
+		cancel()
+	})
+	defer watchdog.Stop()
+	// The session is read once the subscription stands, or without it when the
+	// headers are slow to come.
+	early := time.AfterFunc(headersWait, func() { f.ask(priorityConnect) })
+	defer early.Stop()
+	body, err := f.m.cfg.Client.Stream(ctx, f.id)
+	if err != nil {
+		// A session that cannot be streamed can still be read.
+		f.ask(priorityConnect)
+		return idle.or(openReason(err)), err
+	}
+	defer body.Close()
+	early.Stop()
+	f.setStream(streamOpen)
+	f.ask(priorityConnect)
+	err = f.consume(newSSEReader(watched{body, watchdog, f.m.cfg.IdleTimeout}, maxFrame))
+	if errors.Is(err, io.EOF) {
+		return idle.or(reasonEOF), err
+	}
+	return idle.or(reasonError), err
+}
+
+func openReason(err error) string {
+	switch {
+	case errors.Is(err, errNotEventStream):
+		return reasonContentType
+	case statusOf(err) != 0:
+		return reasonStatus
+	}
+	return reasonError
+}
+
+// watched winds up the watchdog with every byte that arrives.
+type watched struct {
+	io.Reader
+	watchdog *time.Timer
+	timeout  time.Duration
+}
+
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if n > 0 {
+		w.watchdog.Reset(w.timeout)
+	}
+	return n, err
+}
+
+// consume hands the events of a stream to the reconciler. It returns the error
+// that ended the stream.
+func (f *follower) consume(stream *sseReader) error {
+	for {
+		data, err := stream.next()
+		if errors.Is(err, errFrameTooLong) {
+			f.log.Warn("an event was too long and was skipped; the session is read instead")
+			f.ask(priorityConnect)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		f.m.metrics.events.Inc()
+		f.handle(parseEvent(data))
+	}
+}
+
+// handle acts on one event.
+func (f *follower) handle(e event) {
+	if e.kind == eventNoise {
+		f.touch()
+		return
+	}
+	switch e.kind {
+	case eventSnapshot:
+		s, err := parseSnapshot(e.session, time.Now(), false)
+		if err != nil || s.session.ID != f.id {
+			f.ask(priorityConnect)
+			return
+		}
+		f.apply(s)
+	case eventOutput:
+		f.outputSeen(journal.Key{SessionID: f.id, TurnID: e.turnID, CallID: e.callID})
+	case eventTurnEnded:
+		f.turnEnded(e.turnID)
+	case eventError, eventGarbled:
+		f.ask(priorityConnect)
+	case eventNoise:
+	}
+	f.touch()
+}

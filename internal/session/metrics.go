@@ -1,0 +1,62 @@
+package session
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	results    *prometheus.CounterVec
+	sessions   *prometheus.GaugeVec
+	reconnects *prometheus.CounterVec
+	events     prometheus.Counter
+}
+
+// The outcomes of a result, and why a stream is opened again.
+const (
+	resultConfirmed = "confirmed"
+	resultAbandoned = "abandoned"
+	resultRejected  = "rejected"
+	resultRetried   = "retried"
+
+	reasonEOF         = "eof"
+	reasonIdle        = "idle"
+	reasonError       = "error"
+	reasonStatus      = "status"
+	reasonContentType = "content_type"
+)
+
+// sessionStates are the values of the state label: the API's own words, and
+// unknown until a session was read.
+func sessionStates() []string {
+	return []string{"idle", "in_progress", "requires_action", sessionFailed, statusUnknown}
+}
+
+const statusUnknown = "unknown"
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		results: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bridge_results_total", Help: "Results by what became of them.",
+		}, []string{"outcome"}),
+		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "bridge_sessions", Help: "Followed sessions by the status that the API gives them.",
+		}, []string{"state"}),
+		reconnects: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bridge_stream_reconnects_total", Help: "Event streams opened again, by reason.",
+		}, []string{"reason"}),
+		events: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "bridge_stream_events_total", Help: "Events received on all streams.",
+		}),
+	}
+	for _, outcome := range []string{resultConfirmed, resultAbandoned, resultRejected, resultRetried} {
+		m.results.WithLabelValues(outcome)
+	}
+	for _, reason := range []string{reasonEOF, reasonIdle, reasonError, reasonStatus, reasonContentType} {
+		m.reconnects.WithLabelValues(reason)
+	}
+	for _, state := range sessionStates() {
+		m.sessions.WithLabelValues(state)
+	}
+	if reg != nil {
+		reg.MustRegister(m.results, m.sessions, m.reconnects, m.events)
+	}
+	return m
+}

@@ -1,0 +1,274 @@
+package session
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"functionbridge/internal/journal"
+)
+
+const (
+	// snapshotLag is how much older than its arrival a snapshot may be. Within
+	// it, a call that is missing from one proves nothing.
+	snapshotLag = 5 * time.Second
+	// journalRetry is when a session is looked at again after the journal could
+	// not be read.
+	journalRetry = time.Second
+	// keptTurns is how many turns a follower remembers at least; older ones are
+	// read back from the journal when the API should mention them again.
+	keptTurns = 64
+	// turnMemory is how long a turn without live calls stays in memory.
+	turnMemory = 10 * time.Minute
+)
+
+// turn is what a follower knows of a turn: the calls that were ever taken.
+// Whatever a snapshot repeats of them is not a new call.
+type turn struct {
+	taken map[string]struct{}
+	used  time.Time
+}
+
+// apply compares the calls that a snapshot lists with the tasks at hand: new
+// ones are taken, known ones go on, and those that are listed no more are
+// settled. It does not matter which event brought the snapshot, nor how often.
+func (f *follower) apply(s snapshot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone {
+		return
+	}
+	f.setStatus(s.status)
+	f.session = s.session
+	f.round++
+	for _, a := range s.calls {
+		if t, ok := f.tasks[a.key]; ok {
+			t.round = f.round
+			t.listedAt = s.begun
+			f.stillListed(t, s)
+		} else {
+			f.take(a)
+		}
+	}
+	for _, t := range f.tasks {
+		if t.round != f.round {
+			f.notListed(t, s)
+		}
+	}
+	if s.status == sessionFailed {
+		f.sessionFailed()
+	}
+}
+
+// take makes a task of a call that is seen for the first time. The lock is held.
+func (f *follower) take(a action) {
+	if f.closing || f.draining {
+		return
+	}
+	plan := f.m.cfg.Forwarder.Plan(a.function)
+	if plan.Ignore {
+		return
+	}
+	tn, err := f.turnOf(a.key.TurnID)
+	if err != nil {
+		f.log.Error("reading the journal failed; the call waits", "error", err, "turn_id", a.key.TurnID, "call_id", a.key.CallID)
+		time.AfterFunc(journalRetry, func() { f.ask(priorityConnect) })
+		return
+	}
+	if _, known := tn.taken[a.key.CallID]; known {
+		return
+	}
+	tn.taken[a.key.CallID] = struct{}{}
+	t := newTask(f, journal.Call{
+		Key: a.key, Function: a.function, Arguments: a.arguments, State: journal.Pending,
+		Owner: f.m.cfg.Owner, Idempotent: plan.Idempotent, CreatedAt: time.Now(),
+	})
+	t.round, t.listedAt = f.round, t.call.CreatedAt
+	f.tasks[a.key] = t
+	t.run()
+}
+
+// turnOf returns what is known of a turn, read from the journal the first time.
+// The lock is held.
+func (f *follower) turnOf(id string) (*turn, error) {
+	now := time.Now()
+	if tn, ok := f.turns[id]; ok {
+		tn.used = now
+		return tn, nil
+	}
+	calls, err := f.m.cfg.Journal.Turn(f.ctx, f.id, id)
+	if err != nil {
+		return nil, err
+	}
+	tn := &turn{taken: make(map[string]struct{}, len(calls)), used: now}
+	for _, c := range calls {
+		tn.taken[c.CallID] = struct{}{}
+	}
+	f.forgetTurns(now)
+	f.turns[id] = tn
+	return tn, nil
+}
+
+// forgetTurns drops the turns that have not been mentioned for a while and have
+// no task: the journal knows their calls. The lock is held.
+func (f *follower) forgetTurns(now time.Time) {
+	if len(f.turns) < keptTurns {
+		return
+	}
+	live := make(map[string]bool, len(f.tasks))
+	for key := range f.tasks {
+		live[key.TurnID] = true
+	}
+	for id, tn := range f.turns {
+		if !live[id] && now.Sub(tn.used) > turnMemory {
+			delete(f.turns, id)
+		}
+	}
+}
+
+// resume makes tasks of the calls that an earlier process left unsettled. What
+// needs no word from the session goes on at once; the rest waits until a
+// snapshot says whether it is still wanted.
+func (f *follower) resume(unsettled []journal.Call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, call := range unsettled {
+		call.Owner = f.m.cfg.Owner
+		t := newTask(f, call)
+		f.tasks[call.Key] = t
+		switch {
+		case call.State == journal.Answered:
+			t.start(t.submit)
+		case call.State == journal.Running && !call.Idempotent:
+			t.run()
+		}
+	}
+}
+
+// stillListed goes on with a task that the session still waits for. The lock is held.
+func (f *follower) stillListed(t *task, s snapshot) {
+	if t.busy || f.draining {
+		return
+	}
+	switch t.call.State {
+	case journal.Pending, journal.Running:
+		t.run()
+	case journal.Answered:
+		t.start(t.submit)
+	case journal.Submitted:
+		if s.begun.Sub(t.call.SubmittedAt) >= f.m.cfg.ResyncInterval {
+			t.resubmit()
+		}
+	case journal.InDoubt, journal.Confirmed, journal.Abandoned:
+	}
+}
+
+// notListed settles a task that the session no longer lists: an accepted result
+// has landed; for anything else the turn is asked. The lock is held.
+func (f *follower) notListed(t *task, s snapshot) {
+	switch {
+	case t.call.State == journal.Submitted:
+		if s.begun.Sub(t.call.SubmittedAt) > snapshotLag {
+			t.settle(journal.Confirmed)
+		}
+	case s.fresh && s.begun.Sub(t.lastSeen()) > snapshotLag:
+		f.probe(t)
+	}
+}
+
+// outputSeen confirms a call whose output the session shows.
+func (f *follower) outputSeen(key journal.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t, ok := f.tasks[key]; ok {
+		t.settle(journal.Confirmed)
+	}
+}
+
+// turnEnded ends the tasks of a turn.
+func (f *follower) turnEnded(turnID string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, t := range f.tasks {
+		if key.TurnID == turnID {
+			t.end()
+		}
+	}
+}
+
+// sessionFailed ends every task and then the follower: a failed session takes
+// no more input. The lock is held.
+func (f *follower) sessionFailed() {
+	f.log.Info("session failed; it is no longer followed")
+	f.closing, f.gone = true, true
+	for _, t := range f.tasks {
+		t.end()
+	}
+	f.endIfDone()
+}
+
+// sessionGone abandons what is left of a session that does not exist any more.
+func (f *follower) sessionGone() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone {
+		return
+	}
+	f.log.Info("session is gone; it is no longer followed")
+	f.closing, f.gone = true, true
+	for _, t := range f.tasks {
+		if t.finishes() {
+			t.end()
+		} else {
+			t.settle(journal.Abandoned)
+		}
+	}
+	f.endIfDone()
+}
+
+// probe asks whether the turn of an unlisted task has ended, once at a time.
+// The lock is held.
+func (f *follower) probe(t *task) {
+	if t.probing {
+		return
+	}
+	t.probing = true
+	f.m.followers.Go(func() {
+		over, err := f.turnOver(f.ctx, t.call.TurnID)
+		if err != nil {
+			f.log.Debug("reading the turn failed; it is asked again", "error", err, "turn_id", t.call.TurnID)
+		}
+		f.mu.Lock()
+		t.probing = false
+		f.mu.Unlock()
+		if over {
+			f.turnEnded(t.call.TurnID)
+		}
+	})
+}
+
+// turnOver reports whether a turn has come to its end. Where the API has no
+// turns to read, a call that is no longer listed is over.
+func (f *follower) turnOver(ctx context.Context, turnID string) (bool, error) {
+	status, err := f.m.cfg.Client.Turn(ctx, f.id, turnID)
+	if code := statusOf(err); code == http.StatusNotFound || code == http.StatusMethodNotAllowed || code == http.StatusNotImplemented {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return status == "completed" || status == "failed" || status == "cancelled", nil
+}
+
+// drain starts nothing new and stops what was not sent yet.
+func (f *follower) drain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.draining = true
+	close(f.drained)
+	for _, t := range f.tasks {
+		if t.busy && t.call.State == journal.Pending {
+			t.cancel(errDraining)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"functionbridge/internal/journal"
+)
+
+// snapshot is what the bridge reads of a session: its status and the function
+// calls that wait for a result. The Agents API calls the list required_actions
+// and carries it in every snapshot, whatever the status.
+type snapshot struct {
+	session journal.Session
+	status  string
+	calls   []action
+	// fresh says that the session was read for this, beginning at begun; a
+	// snapshot in a stream event may be older than it looks.
+	fresh bool
+	begun time.Time
+}
+
+// action is one pending function call. arguments are the bytes that the API
+// sent, nil when there were none.
+type action struct {
+	key       journal.Key
+	function  string
+	arguments []byte
+}
+
+// sessionFailed is the status after which a session takes no more input.
+const sessionFailed = "failed"
+
+var errNotASession = errors.New("the answer is not a session")
+
+// parseSnapshot reads a session object. It keeps nothing of raw but copies.
+func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
+	s := snapshot{fresh: fresh, begun: begun}
+	if !gjson.ValidBytes(raw) {
+		return s, errNotASession
+	}
+	object := gjson.ParseBytes(raw)
+	object.ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "id":
+			s.session.ID = value.Str
+		case "status":
+			s.status = value.Str
+		case "agent":
+			s.session.AgentID = value.Get("id").Str
+		case "metadata":
+			s.session.Metadata = stringMap(value)
+		case "required_actions":
+			s.calls = functionCalls(value)
+		}
+		return true
+	})
+	if s.session.ID == "" || s.status == "" {
+		return s, errNotASession
+	}
+	for i := range s.calls {
+		s.calls[i].key.SessionID = s.session.ID
+	}
+	return s, nil
+}
+
+func stringMap(object gjson.Result) map[string]string {
+	m := map[string]string{}
+	object.ForEach(func(key, value gjson.Result) bool {
+		m[key.Str] = value.String()
+		return true
+	})
+	return m
+}
+
+// functionCalls takes the function calls of a list of required actions and
+// leaves everything else alone: approvals and environments are for others.
+func functionCalls(list gjson.Result) []action {
+	var calls []action
+	list.ForEach(func(_, entry gjson.Result) bool {
+		var a action
+		kind := ""
+		entry.ForEach(func(key, value gjson.Result) bool {
+			switch key.Str {
+			case "type":
+				kind = value.Str
+			case "turn_id":
+				a.key.TurnID = value.Str
+			case "call_id":
+				a.key.CallID = value.Str
+			case "name":
+				a.function = value.Str
+			case "arguments":
+				a.arguments = []byte(value.Raw)
+			}
+			return true
+		})
+		if kind == "function_call" && a.key.TurnID != "" && a.key.CallID != "" {
+			calls = append(calls, a)
+		}
+		return true
+	})
+	return calls
+}
+
+// event is one event of a stream, as far as the bridge cares.
+type event struct {
+	kind eventKind
+	// session is the raw session object of an eventSnapshot.
+	session []byte
+	// turnID and callID are set for eventOutput, turnID for eventTurnEnded.
+	turnID, callID string
+}
+
+type eventKind int
+
+const (
+	eventNoise eventKind = iota
+	// eventSnapshot carries the whole session.
+	eventSnapshot
+	// eventOutput says that a call has its result.
+	eventOutput
+	// eventTurnEnded says that a turn completed, failed or was cancelled.
+	eventTurnEnded
+	// eventError is an error frame: not the end, but a reason to look.
+	eventError
+	// eventGarbled is a frame that is not the JSON of an event.
+	eventGarbled
+)
+
+// parseEvent looks at the type first, because most events are text and need
+// nothing more.
+func parseEvent(data []byte) event {
+	switch kind := gjson.GetBytes(data, "type"); kind.Str {
+	case "agent.session.created", "agent.session.in_progress", "agent.session.idle",
+		"agent.session.requires_action", "agent.session.failed":
+		raw := gjson.GetBytes(data, "session").Raw
+		if raw == "" {
+			return event{kind: eventGarbled}
+		}
+		return event{kind: eventSnapshot, session: []byte(raw)}
+	case "agent.session.turn.item.added":
+		return parseItem(data)
+	case "agent.session.turn.completed", "agent.session.turn.failed", "agent.session.turn.cancelled":
+		return event{kind: eventTurnEnded, turnID: gjson.GetBytes(data, "turn_id").Str}
+	case "error":
+		return event{kind: eventError}
+	case "":
+		if bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")) {
+			return event{}
+		}
+		return event{kind: eventGarbled}
+	default:
+		return event{}
+	}
+}
+
+func parseItem(data []byte) event {
+	item := gjson.GetBytes(data, "item")
+	if item.Get("type").Str != "function_call_output" {
+		return event{}
+	}
+	turnID := item.Get("turn_id").Str
+	if turnID == "" {
+		turnID = gjson.GetBytes(data, "turn_id").Str
+	}
+	return event{kind: eventOutput, turnID: turnID, callID: item.Get("call_id").Str}
+}

@@ -1,0 +1,165 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"io"
+)
+
+// maxFrame bounds one event: a snapshot of 2000 pending calls is a few
+// megabytes. A longer one is skipped, not an error: the same snapshot can be
+// read from the session itself.
+const maxFrame = 16 << 20
+
+// errFrameTooLong says that an event was skipped for its size; the stream goes
+// on behind it.
+var errFrameTooLong = errors.New("an event is larger than 16 MiB and was skipped")
+
+// sseReader cuts an event stream (WHATWG HTML, section 9.2) into the data of its
+// events. Only data fields matter here: the type stands in the JSON. Lines may
+// end in LF, CR or CRLF.
+type sseReader struct {
+	r   io.Reader
+	max int
+	// buf[start:end] is what was read and not yet consumed.
+	buf        []byte
+	start, end int
+	// scanned is how far behind start no line end was found.
+	scanned int
+	// skipLF is set when the line before ended in CR: a LF now belongs to it.
+	skipLF bool
+	// skipping is set while the rest of an oversized event is thrown away.
+	skipping bool
+	data     []byte
+	err      error
+}
+
+func newSSEReader(r io.Reader, maxFrame int) *sseReader {
+	return &sseReader{r: r, max: maxFrame, buf: make([]byte, 16<<10)}
+}
+
+// next returns the data of the next event that has any, valid until the next
+// call. errFrameTooLong is returned for an event that was skipped; every other
+// error ends the stream. An event that the end of the stream cuts off is
+// dropped.
+func (s *sseReader) next() ([]byte, error) {
+	s.data = s.data[:0]
+	lines := 0
+	for {
+		line, err := s.line()
+		if errors.Is(err, errFrameTooLong) {
+			s.skipping = true
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(line) == 0 {
+			if s.skipping {
+				s.skipping = false
+				return nil, errFrameTooLong
+			}
+			if len(bytes.TrimSpace(s.data)) > 0 {
+				return s.data, nil
+			}
+			s.data, lines = s.data[:0], 0
+			continue
+		}
+		value, isData := dataField(line)
+		if !isData || s.skipping {
+			continue
+		}
+		if lines > 0 {
+			s.data = append(s.data, '\n')
+		}
+		s.data = append(s.data, value...)
+		lines++
+		s.skipping = len(s.data) > s.max
+	}
+}
+
+// dataField returns the value of a data line; other fields and comments are
+// not for us.
+func dataField(line []byte) ([]byte, bool) {
+	value, ok := bytes.CutPrefix(line, []byte("data"))
+	if !ok {
+		return nil, false
+	}
+	if len(value) == 0 {
+		return value, true
+	}
+	if value[0] != ':' {
+		return nil, false
+	}
+	return bytes.TrimPrefix(value[1:], []byte(" ")), true
+}
+
+// line returns the next line without its end, valid until the next call. A
+// line that is too long is consumed as far as it was read and reported as
+// errFrameTooLong.
+func (s *sseReader) line() ([]byte, error) {
+	for {
+		if s.skipLF && s.start < s.end {
+			s.skipLF = false
+			if s.buf[s.start] == '\n' {
+				s.start++
+			}
+		}
+		if line, ok := s.cut(); ok {
+			return line, nil
+		}
+		if s.end-s.start > s.max {
+			s.start, s.end, s.scanned = 0, 0, 0
+			return nil, errFrameTooLong
+		}
+		if s.err != nil {
+			return nil, s.err
+		}
+		s.fill()
+	}
+}
+
+// cut takes a whole line from the buffer.
+func (s *sseReader) cut() ([]byte, bool) {
+	window := s.buf[s.start+s.scanned : s.end]
+	i := lineEnd(window)
+	if i < 0 {
+		s.scanned = s.end - s.start
+		return nil, false
+	}
+	stop := s.start + s.scanned + i
+	line := s.buf[s.start:stop]
+	s.skipLF = s.buf[stop] == '\r'
+	s.start, s.scanned = stop+1, 0
+	return line, true
+}
+
+// lineEnd is the place of the first CR or LF. Streams with LF only are the
+// rule, so the search for CR stays within the line that LF ends.
+func lineEnd(b []byte) int {
+	lf := bytes.IndexByte(b, '\n')
+	head := b
+	if lf >= 0 {
+		head = b[:lf]
+	}
+	if cr := bytes.IndexByte(head, '\r'); cr >= 0 {
+		return cr
+	}
+	return lf
+}
+
+// fill reads more behind what is there, making room first.
+func (s *sseReader) fill() {
+	if s.start > 0 {
+		copy(s.buf, s.buf[s.start:s.end])
+		s.start, s.end = 0, s.end-s.start
+	}
+	if s.end == len(s.buf) {
+		grown := make([]byte, 2*len(s.buf))
+		copy(grown, s.buf[:s.end])
+		s.buf = grown
+	}
+	n, err := s.r.Read(s.buf[s.end:])
+	s.end += n
+	s.err = err
+}
