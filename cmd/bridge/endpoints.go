@@ -1,0 +1,80 @@
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"functionbridge/internal/admin"
+	"functionbridge/internal/router"
+)
+
+// publicEndpoints are served on BRIDGE_ADDR, to everybody.
+func (d *daemon) publicHandler() http.Handler {
+	d.registerMetrics()
+	return d.publicEndpoints()
+}
+
+func (d *daemon) publicEndpoints() *chi.Mux {
+	ready := &admin.Readiness{
+		Journal: d.journal, API: d.sessions, Logger: d.log,
+		HasTable: func() bool { return d.table.Load() != nil }, Draining: d.draining.Load,
+	}
+	r := d.newMux()
+	r.Get("/healthz", admin.Healthz)
+	r.Get("/readyz", ready.Readyz)
+	return r
+}
+
+// adminEndpoints are served on BRIDGE_ADMIN_ADDR, to operators.
+func (d *daemon) adminEndpoints() *chi.Mux {
+	routes := &admin.Routes{Table: d.currentTable, Status: d.tableStatus, Tryer: d.forwarder, Logger: d.log}
+	sessions := &admin.Sessions{Manager: d.sessions, Logger: d.log}
+	calls := &admin.Calls{Journal: d.journal, Logger: d.log}
+
+	r := d.newMux(admin.Guard(d.settings.AdminToken))
+	r.Method(http.MethodGet, "/metrics", admin.Metrics(d.registry, d.log))
+	r.Get("/admin/routes", routes.List)
+	r.Post("/admin/routes/{name}/call", routes.Call)
+	r.Get("/admin/tools", routes.Tools)
+	r.Get("/admin/sessions", sessions.List)
+	r.Post("/admin/sessions", sessions.Follow)
+	r.Get("/admin/sessions/{id}", sessions.One)
+	r.Delete("/admin/sessions/{id}", sessions.Unfollow)
+	r.Get("/admin/calls", calls.List)
+	r.Get("/admin/calls/{session_id}/{turn_id}/{call_id}", calls.One)
+	return r
+}
+
+// metricsEndpoints are served on BRIDGE_METRICS_ADDR, to a scraper.
+func (d *daemon) metricsEndpoints() *chi.Mux {
+	r := d.newMux()
+	r.Method(http.MethodGet, "/metrics", admin.Metrics(d.registry, d.log))
+	return r
+}
+
+// newMux is what the listeners have in common.
+func (d *daemon) newMux(guards ...func(http.Handler) http.Handler) *chi.Mux {
+	r := chi.NewMux()
+	r.Use(admin.Recover(d.log), admin.EscapedPath, middleware.GetHead)
+	r.Use(guards...)
+	r.NotFound(admin.NotFound)
+	r.MethodNotAllowed(admin.MethodNotAllowed)
+	return r
+}
+
+func (d *daemon) adminHandler() http.Handler   { return d.adminEndpoints() }
+func (d *daemon) metricsHandler() http.Handler { return d.metricsEndpoints() }
+
+// registerMetrics registers what no other part does. The public listener calls
+// it, because there always is one.
+func (d *daemon) registerMetrics() {
+	admin.RegisterMetrics(d.registry, d.journal, admin.Build{Version: version, Commit: buildCommit()})
+	admin.NewReloads(d.registry).Succeeded(d.loadedAt)
+}
+
+func (d *daemon) tableStatus() (loadedAt time.Time, lastError string) { return d.loadedAt, "" }
+
+func (d *daemon) currentTable() *router.Table { return d.table.Load() }
