@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/gofrs/flock"
 )
@@ -41,10 +42,10 @@ func takeLock(path string) (*fileLock, error) {
 	file := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o600))
 	ok, err := file.TryLock()
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("cannot lock %s: let user %d write there, or use another path: %w", path, os.Getuid(), err)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		return nil, fmt.Errorf("%s: %w", writable(path), err)
 	case err != nil:
-		return nil, fmt.Errorf("cannot lock %s: put the journal on a local disk that is writable: %w", path, err)
+		return nil, fmt.Errorf("cannot lock %s: put the journal on a local disk: %w", path, err)
 	case !ok:
 		return nil, lockedBy(path)
 	}

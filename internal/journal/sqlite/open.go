@@ -7,12 +7,13 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 
 	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
@@ -20,7 +21,7 @@ import (
 )
 
 //go:embed migrations/*.sql
-var migrations embed.FS //nolint:gochecknoglobals // go:embed needs a variable
+var migrations embed.FS
 
 // readers is how many queries may run at once.
 const readers = 4
@@ -55,7 +56,10 @@ func locate(path string) (string, error) {
 		return "", err
 	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
-		return target, nil
+		path = target
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return "", fmt.Errorf("%s is a directory: use another path, of a file", path)
 	}
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
@@ -81,12 +85,8 @@ func touch(path string) error {
 }
 
 // writing returns the connector of connections that may write.
-func writing(path string, extra ...string) (driver.Connector, error) {
-	q := url.Values{"_txlock": {"immediate"}}
-	for _, p := range extra {
-		q.Add("_pragma", p)
-	}
-	return connector(path, q)
+func writing(path string) (driver.Connector, error) {
+	return connector(path, url.Values{"_txlock": {"immediate"}})
 }
 
 // reading returns a pool that cannot write.
@@ -157,6 +157,27 @@ func queryRow(ctx context.Context, conn driver.Conn, query string, args ...drive
 	return row, errors.Join(err, rows.Close())
 }
 
+// glance looks into each table. It reads a page of each, so that most damage
+// shows here, by its own error, and not in the middle of a migration.
+func glance(ctx context.Context, db *sql.DB) error {
+	names, err := collect(ctx, db, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		query := `SELECT 1 FROM "` + strings.ReplaceAll(name, `"`, `""`) + `" LIMIT 1`
+		if _, err := collect(ctx, db, scanText, query); err != nil {
+			return fmt.Errorf("read table %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func scanText(row scanner) (text string, err error) {
+	err = row.Scan(&text)
+	return text, err
+}
+
 // migrate brings the schema up to this release. A schema that is ahead is left
 // alone: migrations only add.
 func migrate(ctx context.Context, c driver.Connector, logger *slog.Logger) (err error) {
@@ -167,12 +188,15 @@ func migrate(ctx context.Context, c driver.Connector, logger *slog.Logger) (err 
 	db := sql.OpenDB(c)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
+	if err := glance(ctx, db); err != nil {
+		return err
+	}
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, files,
 		goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger))
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
-	if _, err := p.Up(ctx); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
@@ -195,7 +219,7 @@ func explain(err error, path string) error {
 			advice = "another program is writing to it: close that one"
 		}
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		advice = writable(path)
 	}
 	if advice == "" {

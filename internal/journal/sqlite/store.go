@@ -30,9 +30,6 @@ type Options struct {
 	Logger *slog.Logger
 	// FlushDelay is how long a lazy row may wait for company; 0 means 50 ms.
 	FlushDelay time.Duration
-
-	// pragmas are added to the writing connection; tests make it fail with them.
-	pragmas []string
 }
 
 // Store is the journal in one SQLite file. Its methods may be called from any
@@ -61,7 +58,7 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", path, err)
 	}
-	go s.write()
+	go s.write(context.WithoutCancel(ctx))
 	return s, nil
 }
 
@@ -93,7 +90,7 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	if err = touch(path); err != nil {
 		return nil, err
 	}
-	if s.connect, err = writing(path, o.pragmas...); err != nil {
+	if s.connect, err = writing(path); err != nil {
 		return nil, err
 	}
 	if err = migrate(ctx, s.connect, s.logger); err != nil {

@@ -14,9 +14,8 @@ const (
 )
 
 // write is the writer: it alone holds a connection that writes.
-func (s *Store) write() {
+func (s *Store) write(ctx context.Context) {
 	defer close(s.done)
-	ctx := context.Background()
 	var conn *connection
 	defer func() { conn.close(s.logger) }()
 	for {
