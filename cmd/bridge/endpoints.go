@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
@@ -12,11 +11,6 @@ import (
 )
 
 // publicEndpoints are served on BRIDGE_ADDR, to everybody.
-func (d *daemon) publicHandler() http.Handler {
-	d.registerMetrics()
-	return d.publicEndpoints()
-}
-
 func (d *daemon) publicEndpoints() *chi.Mux {
 	ready := &admin.Readiness{
 		Journal: d.journal, API: d.sessions, Logger: d.log,
@@ -30,7 +24,7 @@ func (d *daemon) publicEndpoints() *chi.Mux {
 
 // adminEndpoints are served on BRIDGE_ADMIN_ADDR, to operators.
 func (d *daemon) adminEndpoints() *chi.Mux {
-	routes := &admin.Routes{Table: d.currentTable, Status: d.tableStatus, Tryer: d.forwarder, Logger: d.log}
+	routes := &admin.Routes{Table: d.currentTable, Status: d.reloads.Status, Tryer: d.forwarder, Logger: d.log}
 	sessions := &admin.Sessions{Manager: d.sessions, Logger: d.log}
 	calls := &admin.Calls{Journal: d.journal, Logger: d.log}
 
@@ -64,17 +58,5 @@ func (d *daemon) newMux(guards ...func(http.Handler) http.Handler) *chi.Mux {
 	r.MethodNotAllowed(admin.MethodNotAllowed)
 	return r
 }
-
-func (d *daemon) adminHandler() http.Handler   { return d.adminEndpoints() }
-func (d *daemon) metricsHandler() http.Handler { return d.metricsEndpoints() }
-
-// registerMetrics registers what no other part does. The public listener calls
-// it, because there always is one.
-func (d *daemon) registerMetrics() {
-	admin.RegisterMetrics(d.registry, d.journal, admin.Build{Version: version, Commit: buildCommit()})
-	admin.NewReloads(d.registry).Succeeded(d.loadedAt)
-}
-
-func (d *daemon) tableStatus() (loadedAt time.Time, lastError string) { return d.loadedAt, "" }
 
 func (d *daemon) currentTable() *router.Table { return d.table.Load() }

@@ -53,7 +53,7 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 		return usagef("%v; `%s --help` shows the flags", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newServeCmd(hurry),
+	root.AddCommand(newServeCmd(hurry), newCheckCmd(), newToolsCmd(), newHealthCmd(),
 		newSimulateCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		c.Args = usageArgs(c.Args)

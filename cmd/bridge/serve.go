@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"functionbridge/internal/admin"
 	"functionbridge/internal/forward"
 	"functionbridge/internal/journal"
 	"functionbridge/internal/journal/sqlite"
@@ -65,7 +66,7 @@ type daemon struct {
 	owner    string
 
 	table     atomic.Pointer[router.Table]
-	loadedAt  time.Time
+	reloads   *admin.Reloads
 	registry  *prometheus.Registry
 	journal   *sqlite.Store
 	forwarder *forward.Forwarder
@@ -139,7 +140,8 @@ func (d *daemon) loadTable(context.Context) error {
 		d.log.Warn("check the route table", "warning", w.String())
 	}
 	d.table.Store(table)
-	d.loadedAt = time.Now()
+	d.reloads = admin.NewReloads(d.registry)
+	d.reloads.Succeeded(time.Now())
 	return nil
 }
 
@@ -149,6 +151,7 @@ func (d *daemon) openJournal(ctx context.Context) (err error) {
 		return err
 	}
 	d.onStop(d.journal.Close)
+	admin.RegisterMetrics(d.registry, d.journal, admin.Build{Version: version, Commit: buildCommit()})
 	return nil
 }
 
@@ -185,16 +188,16 @@ func (d *daemon) startSessions(ctx context.Context) error { return d.sessions.St
 // listen binds every listener before any is served, so that an address in use
 // ends the start.
 func (d *daemon) listen(ctx context.Context) (err error) {
-	if d.addr, err = d.serveHTTP(ctx, "BRIDGE_ADDR", d.settings.Addr, d.publicHandler()); err != nil {
+	if d.addr, err = d.serveHTTP(ctx, "BRIDGE_ADDR", d.settings.Addr, d.publicEndpoints()); err != nil {
 		return err
 	}
 	if d.settings.AdminAddr != "" {
-		if d.adminAddr, err = d.serveHTTP(ctx, "BRIDGE_ADMIN_ADDR", d.settings.AdminAddr, d.adminHandler()); err != nil {
+		if d.adminAddr, err = d.serveHTTP(ctx, "BRIDGE_ADMIN_ADDR", d.settings.AdminAddr, d.adminEndpoints()); err != nil {
 			return err
 		}
 	}
 	if d.settings.MetricsAddr != "" {
-		d.metricsAddr, err = d.serveHTTP(ctx, "BRIDGE_METRICS_ADDR", d.settings.MetricsAddr, d.metricsHandler())
+		d.metricsAddr, err = d.serveHTTP(ctx, "BRIDGE_METRICS_ADDR", d.settings.MetricsAddr, d.metricsEndpoints())
 	}
 	return err
 }

@@ -1,0 +1,465 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"functionbridge/internal/agentsim"
+	"functionbridge/internal/forward"
+	"functionbridge/internal/journal"
+	"functionbridge/internal/journal/sqlite"
+	"functionbridge/internal/router"
+	"functionbridge/internal/session"
+)
+
+// line is the whole way of a call, with the real parts connected by pipes
+// instead of sockets, so that hours pass in milliseconds in a synctest bubble.
+type line struct {
+	sim      *agentsim.Sim
+	api      *agentsim.Pipe
+	upstream *agentsim.Pipe
+	requests *requestLog
+	dir      string
+	table    *router.Table
+	config   session.Config
+
+	journal   *sqlite.Store
+	manager   *session.Manager
+	forwarder *forward.Forwarder
+	client    *session.Client
+	registry  *prometheus.Registry
+	servers   []*http.Server
+	running   bool
+}
+
+// requestLog remembers which calls reached the service, and when.
+type requestLog struct {
+	mu   sync.Mutex
+	seen []upstreamRequest
+}
+
+type upstreamRequest struct {
+	path, callID, key string
+	at                time.Time
+}
+
+func (l *requestLog) add(r *http.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen = append(l.seen, upstreamRequest{r.URL.Path, r.Header.Get("Bridge-Call-Id"), r.Header.Get("Idempotency-Key"), time.Now()})
+}
+
+// of returns the requests of one call.
+func (l *requestLog) of(callID string) []upstreamRequest {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(l.seen), func(r upstreamRequest) bool { return r.callID != callID })
+}
+
+const lineTable = `version: 1
+routes:
+  pay: http://service/pay
+  look: {url: "http://service/look", idempotent: true, timeout: 10m}
+  slow_pay: {url: "http://service/slow", timeout: 10m}
+  slow_look: {url: "http://service/slow", idempotent: true, timeout: 10m}
+`
+
+// newLine builds the line and starts it. Everything has ended when the test has.
+func newLine(t *testing.T, options agentsim.Options, answer http.HandlerFunc, change func(*session.Config)) *line {
+	t.Helper()
+	table, err := router.Parse("routes.yaml", []byte(lineTable), router.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &line{
+		sim: agentsim.New(options), api: agentsim.NewPipe(), upstream: agentsim.NewPipe(),
+		requests: &requestLog{}, dir: t.TempDir(), table: table,
+	}
+	l.serve(l.api, l.sim)
+	l.serve(l.upstream, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.requests.add(r)
+		answer(w, r)
+	}))
+	l.config = session.Config{
+		DiscoverInterval: 15 * time.Second, IdleTimeout: time.Minute, ResyncInterval: 30 * time.Second,
+		Logger: slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	if change != nil {
+		change(&l.config)
+	}
+	l.start(t)
+	t.Cleanup(func() { l.close(t) })
+	return l
+}
+
+func (l *line) serve(p *agentsim.Pipe, h http.Handler) {
+	s := &http.Server{Handler: h} //nolint:gosec // a pipe has no slow strangers
+	l.servers = append(l.servers, s)
+	go func() { _ = s.Serve(p) }()
+}
+
+// start builds the bridge's own parts, as a new process would.
+func (l *line) start(t *testing.T) {
+	t.Helper()
+	var err error
+	l.registry = prometheus.NewRegistry()
+	owner := fmt.Sprint("process at ", time.Now())
+	if l.journal, err = sqlite.Open(t.Context(), filepath.Join(l.dir, "bridge.db"), sqlite.Options{Owner: owner, Logger: l.config.Logger}); err != nil {
+		t.Fatal(err)
+	}
+	l.forwarder = forward.New(forward.Config{
+		MaxCalls: 64, Table: func() *router.Table { return l.table }, Logger: l.config.Logger,
+		Registerer: l.registry, Transport: forward.Transport{Dial: l.upstream.DialContext},
+	})
+	transport := &http.Transport{DialContext: l.api.DialContext, MaxIdleConnsPerHost: 64}
+	l.client, err = session.NewClient(session.ClientConfig{
+		APIKey: "test", BaseURL: "http://api/v1", Rate: 20, HTTPClient: &http.Client{Transport: transport},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.config
+	c.Client, c.Forwarder, c.Journal, c.Owner, c.Registerer = l.client, forwarding{l.forwarder}, l.journal, owner, l.registry
+	l.manager = session.New(c)
+	if err := l.manager.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.running = true
+}
+
+// stop drains for as long as patience and takes the bridge's own parts down.
+func (l *line) stop(t *testing.T, patience time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l.manager.Drain(ctx)
+	l.forwarder.Close()
+	l.client.Close()
+	if err := l.journal.Close(); err != nil {
+		t.Errorf("close the journal: %v", err)
+	}
+	l.running = false
+}
+
+func (l *line) close(t *testing.T) {
+	t.Helper()
+	if l.running {
+		l.stop(t, time.Millisecond)
+	}
+	l.sim.Close()
+	for _, s := range l.servers {
+		_ = s.Close()
+	}
+}
+
+// follow starts a session and follows it as the admin API does.
+func (l *line) follow(t *testing.T) string {
+	t.Helper()
+	id := l.sim.CreateSession(agentsim.SessionSpec{})
+	if err := l.manager.Follow(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	return id
+}
+
+// state is a call's row.
+func (l *line) call(t *testing.T, session, turn, callID string) journal.Call {
+	t.Helper()
+	c, err := l.journal.Call(t.Context(), journal.Key{SessionID: session, TurnID: turn, CallID: callID})
+	if err != nil {
+		t.Fatalf("call %s: %v", callID, err)
+	}
+	return c
+}
+
+// pass lets time go by.
+func pass(d time.Duration) {
+	time.Sleep(d) // fake clock
+	synctest.Wait()
+}
+
+// inBubble runs a test in fake time.
+func inBubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, test)
+}
+
+func (l *line) wantState(t *testing.T, session, turn, callID string, want journal.State) journal.Call {
+	t.Helper()
+	c := l.call(t, session, turn, callID)
+	if c.State != want {
+		t.Errorf("call %s is %s, want %s", callID, c.State, want)
+	}
+	return c
+}
+
+func (l *line) wantRequests(t *testing.T, callID string, want int) {
+	t.Helper()
+	if got := l.requests.of(callID); len(got) != want {
+		t.Errorf("the service got call %s %d times, want %d: %+v", callID, len(got), want, got)
+	}
+}
+
+func (l *line) fault(t *testing.T, f agentsim.Fault) {
+	t.Helper()
+	if err := l.sim.Fault(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSilentStreamIsReopenedAndItsCallRuns(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Options{}, ok, func(c *session.Config) { c.ResyncInterval = time.Hour })
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultSilence, SessionID: id})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(50 * time.Second)
+		l.wantRequests(t, "c1", 0)
+		pass(15 * time.Second)
+		l.wantRequests(t, "c1", 1)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+	})
+}
+
+func TestForgottenResultIsPostedAgainAndThenUnderAnotherKey(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultForget, On: agentsim.PostEvents, SessionID: id, Count: 4, KeepKey: true})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(10 * time.Minute)
+		l.wantRequests(t, "c1", 1)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		var keys []string
+		posts := l.sim.Posts(id, "c1")
+		for i, p := range posts {
+			keys = append(keys, p.Key)
+			if i > 0 && p.At.Sub(posts[i-1].At) < 30*time.Second {
+				t.Errorf("post %d came %s after the one before", i, p.At.Sub(posts[i-1].At))
+			}
+		}
+		if len(keys) < 4 || keys[0] != keys[1] || keys[1] != keys[2] || keys[2] == keys[3] {
+			t.Errorf("keys are %v, want three of one kind and then another", keys)
+		}
+	})
+}
+
+func TestLongRetryAfterOnAResultIsWaitedOut(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id, other := l.follow(t), l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, SessionID: id, Status: 429, RetryAfter: "300"})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		turn2 := l.sim.Play(other, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c2")})
+		pass(2 * time.Second)
+		l.wantState(t, other, turn2, "c2", journal.Confirmed)
+		pass(290 * time.Second)
+		l.wantState(t, id, turn, "c1", journal.Answered)
+		pass(20 * time.Second)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+// slowly answers after a minute, or not at all when the client goes.
+func slowly(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/slow" {
+		select {
+		case <-time.After(time.Minute):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	ok(w, r)
+}
+
+func TestCancelledTurn(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, function string
+		wantOutput     string
+	}{
+		{"stops an idempotent request", "slow_look", ""},
+		{"lets a side effect finish and keeps its outcome", "slow_pay", `{"ok":true}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				l := newLine(t, agentsim.Kind(), slowly, nil)
+				id := l.follow(t)
+				turn := l.sim.Play(id, agentsim.Step{agentsim.Call(c.function, `{}`).WithID("c1")})
+				pass(time.Second)
+				l.wantRequests(t, "c1", 1)
+				l.sim.Cancel(id)
+				pass(2 * time.Minute)
+				call := l.wantState(t, id, turn, "c1", journal.Abandoned)
+				if call.Outcome.Output != c.wantOutput {
+					t.Errorf("the abandoned call has the output %q, want %q", call.Outcome.Output, c.wantOutput)
+				}
+				if posts := l.sim.Posts(id, "c1"); len(posts) != 0 {
+					t.Errorf("a result was posted to a cancelled turn: %+v", posts)
+				}
+			})
+		})
+	}
+}
+
+func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
+	t.Parallel()
+	for name, options := range agentsim.Positions() {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				l := newLine(t, options, ok, nil)
+				id := l.follow(t)
+				l.fault(t, agentsim.Fault{Kind: agentsim.FaultLostReply, On: agentsim.PostEvents, SessionID: id})
+				turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+				pass(2 * time.Minute)
+				l.wantRequests(t, "c1", 1)
+				l.wantState(t, id, turn, "c1", journal.Confirmed)
+				if n := len(l.sim.Results(id)); n != 1 {
+					t.Errorf("the session has %d results, want 1", n)
+				}
+			})
+		})
+	}
+}
+
+func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, SessionID: id, Status: 413, Count: 3})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(19 * time.Second)
+		l.wantState(t, id, turn, "c1", journal.Answered)
+		pass(time.Minute)
+		call := l.wantState(t, id, turn, "c1", journal.Confirmed)
+		if call.Outcome.Failure != journal.TooLarge {
+			t.Errorf("the outcome is %+v, want too_large", call.Outcome)
+		}
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestPageInPlaceOfAStreamIsNotHammered(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultHTML, On: agentsim.OpenStream, Count: -1})
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(5 * time.Minute)
+		if n := l.sim.Count(agentsim.OpenStream); n > 60 {
+			t.Errorf("the stream was asked for %d times in five minutes", n)
+		}
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+	})
+}
+
+func TestSlowCallDelaysNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{
+			agentsim.Call("slow_pay", `{}`).WithID("c1"), agentsim.Text(300), agentsim.Call("pay", `{}`).WithID("c2"),
+		})
+		pass(time.Second)
+		l.wantState(t, id, turn, "c1", journal.Running)
+		l.wantState(t, id, turn, "c2", journal.Confirmed)
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+	})
+}
+
+func TestGoneSessionIsLeftAndItsCallsAbandoned(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
+		pass(time.Second)
+		l.sim.Delete(id)
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Abandoned)
+		if _, followed := l.manager.Session(id); followed {
+			t.Error("a deleted session is still followed")
+		}
+		before := l.sim.Count(agentsim.OpenStream)
+		pass(10 * time.Minute)
+		if n := l.sim.Count(agentsim.OpenStream); n != before {
+			t.Errorf("a deleted session was asked for %d more times", n-before)
+		}
+	})
+}
+
+func TestRefusedKeyIsSaidAndHeals(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.follow(t)
+		for _, on := range []agentsim.Endpoint{agentsim.OpenStream, agentsim.GetSession, agentsim.PostEvents} {
+			l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: on, Status: 401, For: 5 * time.Minute})
+		}
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(4 * time.Minute)
+		if !l.manager.KeyRefused() {
+			t.Error("the refused key is not said")
+		}
+		pass(4 * time.Minute)
+		if l.manager.KeyRefused() {
+			t.Error("the key is accepted again, and still said to be refused")
+		}
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestDrainFinishesWhatRunsAndTheNextProcessDoesTheRest(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1")}, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c2")})
+		pass(time.Second)
+		l.stop(t, 2*time.Minute)
+		if posts := l.sim.Posts(id, "c1"); len(posts) != 1 {
+			t.Errorf("the running call was posted %d times before the stop, want once", len(posts))
+		}
+		l.wantRequests(t, "c2", 0)
+		l.start(t)
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantState(t, id, turn, "c2", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+		l.wantRequests(t, "c2", 1)
+	})
+}
+
+func TestCutDrainIsTreatedAsACrash(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1"), agentsim.Call("slow_look", `{}`).WithID("c2")})
+		pass(time.Second)
+		l.stop(t, 10*time.Second)
+		l.start(t)
+		pass(2 * time.Minute)
+		call := l.wantState(t, id, turn, "c1", journal.Confirmed)
+		if call.Outcome.Failure != journal.UnknownOutcome {
+			t.Errorf("the interrupted side effect ended as %+v, want unknown_outcome", call.Outcome)
+		}
+		l.wantRequests(t, "c1", 1)
+		l.wantState(t, id, turn, "c2", journal.Confirmed)
+		again := l.requests.of("c2")
+		if len(again) != 2 || again[0].key != again[1].key {
+			t.Errorf("the idempotent call was sent as %+v, want twice under one key", again)
+		}
+	})
+}
