@@ -151,7 +151,7 @@ func checkBase(head []piece) error {
 		return errors.New(problem)
 	}
 	scheme, rest, found := strings.Cut(fixed, "://")
-	if !found || (scheme != "http" && scheme != "https") {
+	if !found || (!strings.EqualFold(scheme, "http") && !strings.EqualFold(scheme, "https")) {
 		return errors.New("must begin with http:// or https:// and a host")
 	}
 	authority, ended := cutAuthority(rest)

@@ -92,8 +92,7 @@ func (a address) show() string {
 	return out.String()
 }
 
-//nolint:gochecknoglobals // compiled once, never changed
-var userinfo = regexp.MustCompile(`^(https?://)[^/?]*@`)
+var userinfo = regexp.MustCompile(`^(?i)(https?://)[^/?]*@`)
 
 func show(pieces []piece) string {
 	var out strings.Builder

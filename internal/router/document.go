@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -124,25 +125,76 @@ func syntaxMessage(err error) string {
 	return regexp.MustCompile(`^line \d+: `).ReplaceAllString(text, "")
 }
 
-// syntaxPlace finds the place of a syntax error. The library names the line
-// only, so the column is that of its first tab, which YAML refuses as
-// indentation, or of its first letter.
+// maxSearched bounds, in bytes, the files in which the place of a syntax error
+// is searched.
+const maxSearched = 1 << 20
+
+// syntaxPlace finds the place of a syntax error. The library names a line only,
+// and often the wrong one, so the place is where the shortest beginning of the
+// file ends that gives the same error: first by lines, then by characters.
 func syntaxPlace(file string, data []byte, err error) place {
-	line := 1
+	message := syntaxMessage(err)
+	if name, ok := strings.CutPrefix(message, "unknown anchor '"); ok {
+		name, _, _ = strings.Cut(name, "'")
+		return placeAt(file, data, max(0, bytes.Index(data, []byte("*"+name))))
+	}
+	if len(data) > maxSearched {
+		return place{file, libraryLine(err), 1}
+	}
+	ends := lineEnds(data)
+	line := sort.Search(len(ends)-1, func(i int) bool { return failsAlike(data[:ends[i]], message) })
+	start := 0
+	if line > 0 {
+		start = ends[line-1]
+	}
+	text := data[start:ends[line]]
+	for i := range text {
+		if utf8.RuneStart(text[i]) && failsAlike(data[:start+i+1], message) {
+			return placeAt(file, data, start+i)
+		}
+	}
+	return placeAt(file, data, start)
+}
+
+// failsAlike says that the beginning of a file has the same syntax error.
+func failsAlike(data []byte, message string) bool {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var node yaml.Node
+		if err := decodeNode(decoder, &node); err != nil {
+			return !errors.Is(err, io.EOF) && syntaxMessage(err) == message
+		}
+	}
+}
+
+// lineEnds are the offsets after each line.
+func lineEnds(data []byte) []int {
+	var ends []int
+	for i, c := range data {
+		if c == '\n' {
+			ends = append(ends, i+1)
+		}
+	}
+	if len(ends) == 0 || ends[len(ends)-1] < len(data) {
+		ends = append(ends, len(data))
+	}
+	return ends
+}
+
+// placeAt is the line and column of an offset.
+func placeAt(file string, data []byte, offset int) place {
+	before := data[:offset]
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return place{file, bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1}
+}
+
+func libraryLine(err error) int {
 	if m := regexp.MustCompile(`line (\d+):`).FindStringSubmatch(err.Error()); m != nil {
-		line, _ = strconv.Atoi(m[1])
+		if line, err := strconv.Atoi(m[1]); err == nil {
+			return max(1, line)
+		}
 	}
-	lines := strings.Split(string(data), "\n")
-	line = max(1, min(line, len(lines)))
-	text := lines[line-1]
-	indent := len(text) - len(strings.TrimLeft(text, " \t"))
-	if tab := strings.IndexByte(text[:indent], '\t'); tab >= 0 {
-		return place{file, line, tab + 1}
-	}
-	if indent == len(text) {
-		indent = 0
-	}
-	return place{file, line, indent + 1}
+	return 1
 }
 
 func (d *document) at(n *yaml.Node) place { return place{d.file, max(1, n.Line), max(1, n.Column)} }
@@ -269,6 +321,7 @@ func kindOf(n *yaml.Node) string {
 		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
+	default:
 	}
 	switch n.Tag {
 	case "!!null":
@@ -277,8 +330,10 @@ func kindOf(n *yaml.Node) string {
 		return "a boolean"
 	case "!!int", "!!float":
 		return "a number"
-	default:
+	case "!!str", "!!timestamp", "!!merge":
 		return "text"
+	default:
+		return "a value tagged " + quoteWord(n.Tag)
 	}
 }
 

@@ -63,7 +63,7 @@ func decode(text string) (decoded string, ok bool) {
 		if high < 0 || low < 0 {
 			return "", false
 		}
-		out = append(out, byte(high<<4|low))
+		out = append(out, byte(high<<4|low)) //nolint:gosec // two digits of four bits
 		i += 2
 	}
 	return string(out), true

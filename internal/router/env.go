@@ -3,6 +3,7 @@ package router
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -137,7 +138,7 @@ func (e *environment) fill(text string, encode func(string) string) (string, err
 		case strings.HasPrefix(rest, "{"):
 			key, after, closed := strings.Cut(rest[1:], "}")
 			if !closed {
-				return "", fmt.Errorf("a mark of the request is not closed")
+				return "", errors.New("a mark of the request is not closed")
 			}
 			value, err := e.value(key)
 			if err != nil {
@@ -155,7 +156,6 @@ func (e *environment) fill(text string, encode func(string) string) (string, err
 // escapeDollar writes a text so that fill gives it back unchanged.
 func escapeDollar(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-//nolint:gochecknoglobals // compiled once, never changed
 var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // parseMark reads what stands between ${ and }.

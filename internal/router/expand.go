@@ -329,6 +329,7 @@ func (v variable) read(value gjson.Result) (operand, error) {
 		case gjson.JSON:
 			failed = v.errorf("must hold only texts, numbers and booleans")
 			return false
+		default:
 		}
 		o.list = append(o.list, plain(item))
 		if o.kind == anObject {

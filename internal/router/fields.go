@@ -109,13 +109,14 @@ func (r *reader) text(f field) (string, bool) {
 	return f.value.Value, true
 }
 
-// scalar reads text, or a number or boolean as the text that it is written as.
-func (r *reader) scalar(f field) (string, bool) {
+// isScalar allows text, numbers and booleans, which count as the text that they
+// are written as.
+func (r *reader) isScalar(f field) bool {
 	if f.value.Kind != yaml.ScalarNode || f.value.Tag == "!!null" || !plainTag(f.value) {
 		r.wrongf(f, "must be text, not %s", kindOf(f.value))
-		return "", false
+		return false
 	}
-	return f.value.Value, true
+	return true
 }
 
 func isText(n *yaml.Node) bool { return n.Tag == "!!str" || n.Tag == "!!timestamp" }
@@ -156,7 +157,7 @@ func (r *reader) duration(f field) *time.Duration {
 
 // number reads a whole number from low to high.
 func (r *reader) number(f field, low, high int64) *int64 {
-	if f.value.Kind != yaml.ScalarNode || f.value.Tag != "!!int" {
+	if f.value.Kind != yaml.ScalarNode || (f.value.Tag != "!!int" && f.value.Tag != "!!float") {
 		r.wrongf(f, "must be a whole number, not %s", kindOf(f.value))
 		return nil
 	}

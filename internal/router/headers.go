@@ -40,7 +40,7 @@ func (r *reader) headers(f field, env *environment) []headerTemplate {
 }
 
 func (r *reader) headerPieces(h field, env *environment) ([]piece, bool) {
-	if _, ok := r.scalar(h); !ok {
+	if !r.isScalar(h) {
 		return nil, false
 	}
 	pieces, good := r.pieces(h, env)
@@ -130,7 +130,7 @@ func (r *reader) query(f field, env *environment) []parameter {
 			r.problems.addf(r.at(q.key), "%s: the name of a query parameter is empty", q.path)
 			continue
 		}
-		if _, ok := r.scalar(q); !ok {
+		if !r.isScalar(q) {
 			continue
 		}
 		if pieces, ok := r.queryPieces(q, env); ok {

@@ -9,7 +9,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-//nolint:gochecknoglobals // compiled once, never changed
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
 
 // json writes a node as JSON: keys in file order, numbers as they are written,
@@ -54,6 +53,10 @@ func (r *reader) writeScalar(out *bytes.Buffer, path string, n *yaml.Node) bool 
 	switch {
 	// The library takes a number that it cannot hold for text.
 	case !quoted && jsonNumber.MatchString(n.Value):
+		if tooLarge([]byte(n.Value)) {
+			r.problems.addf(r.at(n), "%s: the number %s is too large", path, quoteWord(n.Value))
+			return false
+		}
 		out.WriteString(n.Value)
 	case n.Tag == "!!null":
 		out.WriteString("null")
@@ -77,6 +80,6 @@ func (r *reader) writeScalar(out *bytes.Buffer, path string, n *yaml.Node) bool 
 func writeString(out *bytes.Buffer, text string) {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a string always encodes
+	_ = encoder.Encode(text) //nolint:errchkjson // a string always encodes
 	out.Truncate(out.Len() - 1)
 }

@@ -87,7 +87,7 @@ func (r *reader) version(root *yaml.Node, o object) {
 	case !ok && o.meant["version"]:
 	case !ok:
 		r.problems.addf(r.at(root), "version is missing: write version: 1")
-	case f.value.Kind != yaml.ScalarNode || f.value.Tag != "!!int":
+	case f.value.Kind != yaml.ScalarNode || (f.value.Tag != "!!int" && f.value.Tag != "!!float"):
 		r.wrongf(f, "must be the number 1, not %s", kindOf(f.value))
 	case f.value.Value != "1":
 		r.wrongf(f, "must be 1, got %s", quoteWord(f.value.Value))
@@ -137,11 +137,11 @@ func (b *builder) readUpstream(r *reader, f field) *upstream {
 	if !ok {
 		return u
 	}
-	if f, ok := o.fields["headers"]; ok {
-		u.headers = r.headers(f, b.env)
+	if headers, ok := o.fields["headers"]; ok {
+		u.headers = r.headers(headers, b.env)
 	}
-	if f, ok := o.fields["url"]; ok {
-		u.url = r.url(f, b.env)
+	if url, ok := o.fields["url"]; ok {
+		u.url = r.url(url, b.env)
 	} else if o.missing("url") {
 		b.addf(u.at, "%s: url is missing", f.path)
 	}

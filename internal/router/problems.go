@@ -23,7 +23,7 @@ func (p Problem) String() string {
 }
 
 // Problems is every mistake of a table, in the order of the file.
-type Problems []Problem
+type Problems []Problem //nolint:errname // it is a list of mistakes first, and an error so that Load can return it
 
 // Error gives all problems, one a line.
 func (p Problems) Error() string {

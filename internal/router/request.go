@@ -36,7 +36,7 @@ func newBlueprint(route *Route, base address, query []parameter, headers []heade
 		taken:    map[string]bool{},
 	}
 	for _, q := range query {
-		b.address.query = append(b.address.query, queryPart{name: q.name, pieces: q.pieces})
+		b.address.query = append(b.address.query, queryPart(q))
 	}
 	b.static = !b.bodyless
 	b.note(base.head)

@@ -138,7 +138,7 @@ func findReference(f field, target string) (*yaml.Node, string) {
 		if n.Kind == yaml.MappingNode {
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				key, value := n.Content[i].Value, n.Content[i+1]
-				if strings.HasSuffix(key, "ef") && strings.HasPrefix(key, "$") && value.Value != "" && strings.HasSuffix(target, value.Value) {
+				if strings.HasPrefix(key, "$") && strings.HasSuffix(key, "ef") && refersTo(value.Value, target) {
 					node, path = value, join(at, key)
 					return true
 				}
@@ -157,6 +157,13 @@ func findReference(f field, target string) (*yaml.Node, string) {
 	}
 	walk(f.value, f.path)
 	return node, path
+}
+
+// refersTo says that a reference as it is written may resolve to target, which
+// has no fragment when a whole document was asked for.
+func refersTo(reference, target string) bool {
+	document, _, _ := strings.Cut(reference, "#")
+	return (reference != "" && strings.HasSuffix(target, reference)) || (document != "" && strings.HasSuffix(target, document))
 }
 
 func pointerParts(pointer string) []string {

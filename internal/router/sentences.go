@@ -130,29 +130,33 @@ func describe(e *jsonschema.ValidationError, known []string) []complaint {
 	return []complaint{{at, clause(e.ErrorKind)}}
 }
 
-// noneFits says what the forms of a choice ask for, as far as they speak of the
-// same value.
+// noneFits says what the forms of a choice ask for. A form that wants another
+// type is left out when one of the right type is there.
 func noneFits(e *jsonschema.ValidationError) string {
-	var forms []string
+	var forms, otherTypes []string
 	for _, cause := range e.Causes {
-		for _, leaf := range leaves(cause) {
-			for _, c := range describe(leaf, nil) {
-				text := c.clause
-				if rest := c.location[min(len(e.InstanceLocation), len(c.location)):]; len(rest) > 0 {
-					text = dotted(rest) + " " + text
-				}
-				if !slices.Contains(forms, text) {
-					forms = append(forms, text)
-				}
-				break
-			}
-			break
+		leaf := leaves(cause)[0]
+		c := describe(leaf, nil)[0]
+		text := c.clause
+		rest := c.location[min(len(e.InstanceLocation), len(c.location)):]
+		if len(rest) > 0 {
+			text = dotted(rest) + " " + text
+		}
+		list := &forms
+		if _, isType := leaf.ErrorKind.(*kind.Type); isType && len(rest) == 0 {
+			list = &otherTypes
+		}
+		if !slices.Contains(*list, text) {
+			*list = append(*list, text)
 		}
 	}
-	if len(forms) == 1 {
-		return forms[0]
+	if len(forms) == 0 {
+		forms = otherTypes
 	}
-	if len(forms) == 0 || len(forms) > 3 {
+	switch {
+	case len(forms) == 1:
+		return forms[0]
+	case len(forms) == 0 || len(forms) > 3:
 		return "fits none of its allowed forms"
 	}
 	return "fits none of its allowed forms (" + strings.Join(forms, ", or ") + ")"
@@ -269,6 +273,8 @@ func choices(values []any) string {
 
 func formatExample(format string) string {
 	switch format {
+	case "regex":
+		return " (RE2, without lookaround)"
 	case "date":
 		return " (such as 2026-01-31)"
 	case "date-time":

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func scan(text string) ([]rawPiece, error) {
 			flush()
 			inner, _, closed := strings.Cut(text[2:], "}")
 			if !closed {
-				return nil, fmt.Errorf("${ without its }")
+				return nil, errors.New("${ without its }")
 			}
 			pieces = append(pieces, rawPiece{variable: inner, isMark: true})
 			size = len(inner) + len("${}")
@@ -95,12 +96,12 @@ func scan(text string) ([]rawPiece, error) {
 			literal.WriteByte('$')
 			size = 1
 		case text[0] == '}':
-			return nil, fmt.Errorf("} without its {")
+			return nil, errors.New("} without its {")
 		default:
 			flush()
 			inner, _, closed := strings.Cut(text[1:], "}")
 			if !closed || strings.Contains(inner, "{") {
-				return nil, fmt.Errorf("{ without its }")
+				return nil, errors.New("{ without its }")
 			}
 			pieces = append(pieces, rawPiece{expression: inner, isExpr: true})
 			size = len(inner) + len("{}")
@@ -115,7 +116,7 @@ func scan(text string) ([]rawPiece, error) {
 func parseExpression(inner string) (*expression, error) {
 	e := &expression{text: "{" + inner + "}"}
 	if inner == "" {
-		return nil, fmt.Errorf("{} names no argument")
+		return nil, errors.New("{} names no argument")
 	}
 	switch c := inner[0]; c {
 	case '/', '?', '&':

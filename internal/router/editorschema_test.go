@@ -1,0 +1,217 @@
+package router_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v3"
+)
+
+// beyondSchema lists the bad fixtures that the JSON Schema for editors takes as
+// good, each with what a schema cannot say.
+func beyondSchema() map[string]string {
+	const (
+		twoPlaces   = "it compares two places of the file"
+		otherFile   = "what is missing may stand in another file of a directory"
+		environment = "it does not know the environment"
+		position    = "YAML itself: an editor tells it without a schema"
+		references  = "it does not resolve references"
+		numberText  = "it sees a number's value, not how it is written"
+	)
+	return map[string]string{
+		"min-wait-above-max-wait":          twoPlaces,
+		"min-wait-above-default-max-wait":  twoPlaces,
+		"duplicate-header-in-another-case": twoPlaces,
+		"upstream-unknown":                 otherFile,
+		"upstream-without-path":            otherFile,
+		"path-without-upstream":            otherFile,
+		"url-missing":                      otherFile,
+		"routes-missing":                   otherFile,
+		"env-unset":                        environment,
+		"url-unset":                        environment,
+		"env-line-break":                   environment,
+		"env-fragment":                     environment,
+		"env-not-a-url":                    environment,
+		"env-query-before-path":            environment,
+		"env-touches-template-host":        environment,
+		"alias-bomb":                       position,
+		"nested-too-deep":                  position,
+		"merge-text":                       position,
+		"key-number":                       position,
+		"key-boolean":                      position,
+		"key-null":                         position,
+		"parameters-number-as-key":         position,
+		"tag-unknown":                      position,
+		"tag-binary":                       position,
+		"parameters-ref-file":              references,
+		"parameters-ref-host":              references,
+		"parameters-ref-relative":          references,
+		"parameters-ref-nowhere":           references,
+		"parameters-ref-anchor-nowhere":    references,
+		"parameters-hexadecimal":           numberText,
+		"version-float":                    numberText,
+	}
+}
+
+func TestEditorSchemaAgreesWithTheParser(t *testing.T) {
+	t.Parallel()
+	schema := editorSchema(t)
+	for _, path := range fixtures(t, "good") {
+		if err := validate(t, schema, path); err != nil {
+			t.Errorf("%s: the schema refuses it: %v", path, err)
+		}
+	}
+	beyond := beyondSchema()
+	for _, path := range fixtures(t, "bad") {
+		name := filepath.Base(path[:len(path)-len(".yaml")])
+		err := validate(t, schema, path)
+		reason, excused := beyond[name]
+		delete(beyond, name)
+		switch {
+		case err == nil && !excused:
+			t.Errorf("%s: the schema takes it", name)
+		case err != nil && excused:
+			t.Errorf("%s: the schema refuses it too, although %s: %v", name, reason, err)
+		}
+	}
+	for name := range beyond {
+		t.Errorf("%s: no such fixture", name)
+	}
+}
+
+func editorSchema(t *testing.T) *jsonschema.Schema {
+	t.Helper()
+	data, err := os.ReadFile("../../api/routes.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource("routes.schema.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("routes.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return schema
+}
+
+// validate reads a file as an editor does, YAML into JSON, and checks it.
+func validate(t *testing.T, schema *jsonschema.Schema, path string) error {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documents []any
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var node yaml.Node
+		if err := decoder.Decode(&node); err != nil {
+			if len(documents) > 0 || err.Error() != "EOF" {
+				break
+			}
+			return err
+		}
+		document, err := asJSON(&node, 0)
+		if err != nil {
+			return err
+		}
+		documents = append(documents, document)
+	}
+	if len(documents) != 1 {
+		return fmt.Errorf("%d documents", len(documents))
+	}
+	return schema.Validate(documents[0])
+}
+
+// asJSON reads nodes with the YAML library's own rules but for merge keys.
+func asJSON(n *yaml.Node, depth int) (any, error) {
+	if depth > 150 {
+		return nil, nil
+	}
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return asJSON(n.Content[0], depth)
+	case yaml.AliasNode:
+		if depth > 20 {
+			return nil, errors.New("endless")
+		}
+		return asJSON(n.Alias, depth+1)
+	case yaml.SequenceNode:
+		list := []any{}
+		for _, item := range n.Content[:min(len(n.Content), 3)] {
+			v, err := asJSON(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	case yaml.MappingNode:
+		return mappingAsJSON(n, depth)
+	default:
+		return scalarAsJSON(n)
+	}
+}
+
+func mappingAsJSON(n *yaml.Node, depth int) (any, error) {
+	object, own := map[string]any{}, map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode {
+			return nil, errors.New("a key that is no scalar")
+		}
+		if own[key.Value] {
+			return nil, fmt.Errorf("duplicate key %s", key.Value)
+		}
+		own[key.Value] = true
+		value, err := asJSON(n.Content[i+1], depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if key.Tag != "!!merge" {
+			object[key.Value] = value
+			continue
+		}
+		sources, isList := value.([]any)
+		if !isList {
+			sources = []any{value}
+		}
+		for _, source := range sources {
+			merged, _ := source.(map[string]any)
+			for k, v := range merged {
+				if _, known := object[k]; !known {
+					object[k] = v
+				}
+			}
+		}
+	}
+	return object, nil
+}
+
+func scalarAsJSON(n *yaml.Node) (any, error) {
+	if n.Tag == "!!timestamp" || (n.Tag == "!!str" && n.Style&yaml.TaggedStyle == 0) {
+		return n.Value, nil
+	}
+	var value any
+	if err := n.Decode(&value); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	return jsonschema.UnmarshalJSON(bytes.NewReader(data))
+}
