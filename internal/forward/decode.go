@@ -7,6 +7,7 @@ import (
 	"compress/zlib"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/andybalholm/brotli"
@@ -42,8 +43,8 @@ func decoded(codings []string, raw io.Reader) (io.Reader, error) {
 		return nil, errCoding
 	}
 	reader := raw
-	for i := len(list) - 1; i >= 0; i-- {
-		next, err := decoder(list[i], reader)
+	for _, coding := range slices.Backward(list) {
+		next, err := decoder(coding, reader)
 		if err != nil {
 			return nil, err
 		}

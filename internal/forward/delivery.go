@@ -70,7 +70,7 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 	if !ok {
 		return d.withoutRoute()
 	}
-	d.route, d.lane = route, d.f.laneOf(d.call.Function)
+	d.route, d.lane = route, d.f.lanes.of(d.call.Function)
 	// Both must say so: the row decides what stood on disk before the request
 	// left, the table what may be sent now.
 	d.idempotent = route.Idempotent && d.call.Idempotent
@@ -78,7 +78,7 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 	if d.call.State == journal.Running && !d.idempotent {
 		return d.resumeUnknown(ctx)
 	}
-	if outcome, ok := d.prepare(); !ok || d.dryRun {
+	if outcome, ok := d.prepare(ctx); !ok || d.dryRun {
 		return outcome
 	}
 	return d.send(ctx)
@@ -104,13 +104,13 @@ func (d *delivery) withoutRoute() journal.Outcome {
 
 // prepare makes the request of the first attempt, or takes the journaled one;
 // not ok, the outcome says why there is none.
-func (d *delivery) prepare() (journal.Outcome, bool) {
+func (d *delivery) prepare(ctx context.Context) (journal.Outcome, bool) {
 	args, err := object(d.call.Arguments)
 	if err != nil {
 		return d.unusableArguments(err), false
 	}
 	if err := d.build(args); err != nil {
-		return d.unbuilt(err), false
+		return d.unbuilt(ctx, err), false
 	}
 	return journal.Outcome{}, true
 }
@@ -171,11 +171,11 @@ func (d *delivery) unusableArguments(err error) journal.Outcome {
 }
 
 // unbuilt is the outcome when no request could be made; nothing was sent.
-func (d *delivery) unbuilt(err error) journal.Outcome {
+func (d *delivery) unbuilt(ctx context.Context, err error) journal.Outcome {
 	if e, ok := errors.AsType[*router.ArgumentError](err); ok {
 		return failure(journal.InvalidArguments, d.call.Function+" was not called: "+continued(e.Sentence), correctArguments)
 	}
-	d.f.log.LogAttrs(context.Background(), slog.LevelError, "request not built", d.logAttrs(slog.Any("error", err))...)
+	d.f.log.LogAttrs(ctx, slog.LevelError, "request not built", d.logAttrs(slog.Any("error", err))...)
 	if e, ok := errors.AsType[*router.ValueError](err); ok {
 		return failure(journal.Internal, d.call.Function+" was not called: "+e.Error(), doNotTry)
 	}
@@ -186,7 +186,7 @@ func (d *delivery) unbuilt(err error) journal.Outcome {
 func (d *delivery) send(ctx context.Context) journal.Outcome {
 	req, err := d.firstRequest()
 	if err != nil {
-		return d.unbuilt(err)
+		return d.unbuilt(ctx, err)
 	}
 	ctx, cancel := context.WithDeadline(ctx, d.deadline)
 	defer cancel()
@@ -202,7 +202,7 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 		_ = response.Body.Close()
 	}
 	if d.last == nil {
-		return d.unbuilt(err)
+		return d.unbuilt(ctx, err)
 	}
 	return d.last.outcome
 }
@@ -229,10 +229,7 @@ var errAddress = errors.New("the request's URL cannot be parsed")
 
 // again is go-retryablehttp's CheckRetry.
 func (d *delivery) again(ctx context.Context, _ *http.Response, _ error) (bool, error) {
-	if d.last == nil || !d.last.fate.again || ctx.Err() != nil {
-		return false, nil
-	}
-	return d.nextPause() >= 0, nil
+	return d.last != nil && d.last.fate.again && ctx.Err() == nil && d.nextPause() >= 0, nil
 }
 
 // nextPause draws the pause before the next attempt, -1 when it would end

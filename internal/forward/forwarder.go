@@ -68,7 +68,7 @@ type Forwarder struct {
 	transport *http.Transport
 	buffers   buffers
 
-	lanes    sync.Map // of *lane by function
+	lanes    lanes
 	unknown  *lane
 	redactor atomic.Pointer[tableRedactor]
 }
@@ -92,7 +92,8 @@ func New(c Config) *Forwarder {
 		metrics:   newMetrics(c.Registerer),
 		transport: newTransport(c.Transport, c.MaxCalls),
 	}
-	f.unknown = newLane(unknownFunction, f.metrics, f.limits.half)
+	f.lanes.make = func(function string) *lane { return newLane(function, f.metrics, f.limits.half) }
+	f.unknown = f.lanes.make(unknownFunction)
 	return f
 }
 
@@ -121,15 +122,6 @@ func (f *Forwarder) Plan(function string) Plan {
 func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec Recorder) journal.Outcome {
 	d := &delivery{f: f, call: &call, session: s, rec: rec, key: call.CallKey()}
 	return d.run(ctx)
-}
-
-// laneOf returns the function's lane; only functions with a route get one.
-func (f *Forwarder) laneOf(function string) *lane {
-	if l, ok := f.lanes.Load(function); ok {
-		return l.(*lane) //nolint:forcetypeassert // nothing else is stored
-	}
-	l, _ := f.lanes.LoadOrStore(function, newLane(function, f.metrics, f.limits.half))
-	return l.(*lane) //nolint:forcetypeassert // nothing else is stored
 }
 
 // redactorOf returns the redactor of a table's secrets, made once a table.

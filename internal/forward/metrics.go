@@ -58,6 +58,35 @@ func mustRegister(reg prometheus.Registerer, c prometheus.Collector) {
 	}
 }
 
+// lanes holds a lane for every function that had a route when it was called.
+type lanes struct {
+	make   func(function string) *lane
+	mu     sync.RWMutex
+	byName map[string]*lane
+}
+
+// of returns a function's lane and makes it the first time; only for functions
+// with a route.
+func (l *lanes) of(function string) *lane {
+	l.mu.RLock()
+	found := l.byName[function]
+	l.mu.RUnlock()
+	if found != nil {
+		return found
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if found = l.byName[function]; found != nil {
+		return found
+	}
+	if l.byName == nil {
+		l.byName = make(map[string]*lane)
+	}
+	found = l.make(function)
+	l.byName[function] = found
+	return found
+}
+
 // lane is what lasts for a function over all tables: its slots and its series.
 type lane struct {
 	slots    *semaphore.Weighted
@@ -81,9 +110,8 @@ func newLane(function string, m *metrics, slots int64) *lane {
 		attempts: m.attempts,
 		codes:    make(map[string]prometheus.Counter),
 	}
-	l.outcomes[journal.Outcome{Success: true}.Label()] = m.calls.WithLabelValues(function, journal.Outcome{Success: true}.Label())
-	for _, kind := range journal.Kinds() {
-		l.outcomes[string(kind)] = m.calls.WithLabelValues(function, string(kind))
+	for _, label := range labels() {
+		l.outcomes[label] = m.calls.WithLabelValues(function, label)
 	}
 	return l
 }
@@ -117,4 +145,13 @@ func (l *lane) attempted(status int, f fault) {
 		l.mu.Unlock()
 	}
 	c.Inc()
+}
+
+// labels are the values of the label outcome.
+func labels() []string {
+	all := []string{journal.Success("").Label()}
+	for _, kind := range journal.Kinds() {
+		all = append(all, string(kind))
+	}
+	return all
 }

@@ -198,14 +198,14 @@ func (t telling) content(r *reply) journal.Outcome {
 // text passes a reply's text on, byte for byte, or cut where the route allows it.
 func (t telling) text(r *reply) journal.Outcome {
 	output := r.text()
-	over := int64(len(output)) > t.result.MaxBytes
-	switch {
-	case !r.oversize && !over:
+	size := int64(len(output))
+	if !r.oversize && size <= t.result.MaxBytes {
 		return journal.Success(output)
-	case !t.result.Truncate:
-		if over {
-			r.size = max(r.size, int64(len(output)))
-		}
+	}
+	if !r.oversize {
+		r.size = size
+	}
+	if !t.result.Truncate {
 		return t.tooLarge(r)
 	}
 	output = cut(output, int(t.result.MaxBytes))

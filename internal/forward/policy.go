@@ -35,11 +35,6 @@ const (
 	faultCut
 )
 
-// connected reports whether a byte of the request may have left.
-func (f fault) connected() bool {
-	return f == faultBroken || f == faultTimeout || f == faultCut
-}
-
 // fate says what follows from an attempt.
 type fate struct {
 	// again: the request may be sent once more.

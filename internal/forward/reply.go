@@ -210,7 +210,7 @@ func encodingOf(label string) encoding.Encoding {
 		return nil
 	}
 	e, name := charset.Lookup(label)
-	if e == nil || name == "utf-8" || e == encoding.Replacement {
+	if e == nil || name == "utf-8" || name == "replacement" {
 		return nil
 	}
 	return e

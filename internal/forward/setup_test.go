@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -33,9 +32,9 @@ type bench struct {
 }
 
 // newBench builds a forwarder for a table; change may set more of its config.
-func newBench(t testing.TB, yaml string, change ...func(*forward.Config)) *bench {
-	t.Helper()
-	table := parse(t, yaml)
+func newBench(tb testing.TB, yaml string, change ...func(*forward.Config)) *bench {
+	tb.Helper()
+	table := parse(tb, yaml)
 	b := &bench{registry: prometheus.NewRegistry(), log: &lockedBuffer{}}
 	c := forward.Config{
 		MaxCalls:   8,
@@ -48,17 +47,27 @@ func newBench(t testing.TB, yaml string, change ...func(*forward.Config)) *bench
 		f(&c)
 	}
 	b.Forwarder = forward.New(c)
-	t.Cleanup(b.Close)
+	tb.Cleanup(b.Close)
 	return b
 }
 
-func parse(t testing.TB, yaml string) *router.Table {
-	t.Helper()
-	table, err := router.Parse("routes.yaml", []byte(yaml), router.Env{Lookup: os.LookupEnv})
+func parse(tb testing.TB, yaml string) *router.Table {
+	tb.Helper()
+	table, err := router.Parse("routes.yaml", []byte(yaml), router.Env{Lookup: environment})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return table
+}
+
+// secrets are the values of ${…} in the tests' tables.
+func secrets() map[string]string {
+	return map[string]string{"TOKEN": "T0P-$ecret\"x", "PASSWORD": "pa55-word"}
+}
+
+func environment(name string) (string, bool) {
+	value, ok := secrets()[name]
+	return value, ok
 }
 
 // call makes a call as the session side does, with the plan's answer in it.
@@ -73,10 +82,10 @@ func (b *bench) call(function, arguments string) journal.Call {
 }
 
 // run forwards a call and returns its outcome and attempts.
-func (b *bench) run(t testing.TB, function, arguments string) (journal.Outcome, *recorder) {
-	t.Helper()
+func (b *bench) run(tb testing.TB, function, arguments string) (journal.Outcome, *recorder) {
+	tb.Helper()
 	rec := &recorder{}
-	return b.Forward(t.Context(), b.call(function, arguments), journal.Session{ID: "sess_1"}, rec), rec
+	return b.Forward(tb.Context(), b.call(function, arguments), journal.Session{ID: "sess_1"}, rec), rec
 }
 
 // recorder keeps what it is told.
@@ -118,11 +127,11 @@ type seen struct {
 }
 
 // serve starts a service that records each request and lets answer reply.
-func serve(t testing.TB, answer http.HandlerFunc) *service {
-	t.Helper()
+func serve(tb testing.TB, answer http.HandlerFunc) *service {
+	tb.Helper()
 	s := &service{}
 	s.Server = httptest.NewServer(s.recording(answer))
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s
 }
 
