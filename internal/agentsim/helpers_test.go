@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
@@ -104,7 +105,7 @@ type frames struct {
 
 func openStream(t *testing.T, client *http.Client, session string) *frames {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute) // a test that waits in vain ends
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://sim/v1/agents/sessions/"+session+"/events", nil)
 	if err != nil {
 		t.Fatal(err)

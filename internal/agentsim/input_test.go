@@ -78,7 +78,7 @@ func message(text string) string {
 }
 
 func quote(s string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(s) + `"`
 }
 
 func TestIdempotencyKeyReplaysTheSameBodyAndRefusesAnother(t *testing.T) {
@@ -127,7 +127,7 @@ func TestRegistrationRaceAnswers400UntilTheCallIsPending(t *testing.T) {
 		if listed := get(t, client, "/v1/agents/sessions/"+id).get("required_actions.#"); listed != "0" {
 			t.Errorf("the call is listed before it is registered")
 		}
-		time.Sleep(150 * time.Millisecond) // fake clock
+		time.Sleep(200 * time.Millisecond) // fake clock
 		if got := postEvents(t, client, id, result, "Idempotency-Key: k"); got.status != 202 {
 			t.Errorf("result after registration: %d %s", got.status, got.body)
 		}
@@ -181,9 +181,7 @@ func TestBytesOfArgumentsAndOutputsAreKept(t *testing.T) {
 				synctest.Wait()
 				turn := sim.Play(id, agentsim.Step{agentsim.Call("f", arguments).WithID("c1")})
 				stream := <-opened
-				for _, event := range stream.until(t, "agent.session.turn.item.added") {
-					_ = event // the user's message
-				}
+				stream.until(t, "agent.session.turn.item.added") // the user's message
 				events := stream.until(t, "agent.session.turn.item.added")
 				if got := gjson.Get(events[len(events)-1], "item.arguments").Raw; got != arguments {
 					t.Errorf("%s: item.added carries %.80q, want %.80q", name, got, arguments)
