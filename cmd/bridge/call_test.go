@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// command runs one command line as main does.
+func command(t *testing.T, stdin string, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	code = run(signals{stop: t.Context(), hurry: t.Context()}, args, strings.NewReader(stdin), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// callBench is a route table with a service that remembers its requests.
+type callBench struct {
+	routes string
+
+	mu       sync.Mutex
+	requests []*http.Request
+	bodies   []string
+}
+
+func newCallBench(t *testing.T, table string, answer http.HandlerFunc) *callBench {
+	t.Helper()
+	b := &callBench{routes: filepath.Join(t.TempDir(), "routes.yaml")}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		b.mu.Lock()
+		b.requests, b.bodies = append(b.requests, r), append(b.bodies, string(body))
+		b.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	if err := os.WriteFile(b.routes, []byte(strings.ReplaceAll(table, "SERVICE", server.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *callBench) received() ([]*http.Request, []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.requests, b.bodies
+}
+
+const greetTable = "version: 1\nroutes:\n  greet: SERVICE/greet\n"
+
+func hello(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(`{"hello": 1}`))
+}
+
+func TestCallPrintsTheToolResultOfASuccess(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t, greetTable, hello)
+	code, out, errOut := command(t, "", "call", "--routes", b.routes, "greet", `{"id":9007199254740993,  "n":1.0}`)
+	if code != 0 || errOut != "" {
+		t.Fatalf("exit code %d, standard error %q; want 0 and nothing", code, errOut)
+	}
+	var got map[string]any
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatalf("printed %q: %v", out, err)
+	}
+	turn, _ := got["turn_id"].(string)
+	call, _ := got["call_id"].(string)
+	if got["type"] != "agent.session.input.tool_result" || got["success"] != true || got["output"] != `{"hello": 1}` ||
+		!strings.HasPrefix(turn, "turn_") || !strings.HasPrefix(call, "call_") || len(got) != 5 {
+		t.Errorf("printed %s, want the tool_result of the reply", out)
+	}
+	requests, bodies := b.received()
+	if len(requests) != 1 || bodies[0] != `{"id":9007199254740993,  "n":1.0}` || requests[0].Header.Get("Bridge-Call-Id") != call {
+		t.Errorf("the service got %q, want the arguments once, byte for byte", bodies)
+	}
+}
+
+func TestCallReadsArgumentsFromStandardInput(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"nothing": nil, "dash": {"-"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newCallBench(t, greetTable, hello)
+			code, _, _ := command(t, "{\"a\": 1}\n", append([]string{"call", "--routes", b.routes, "greet"}, args...)...)
+			if _, bodies := b.received(); code != 0 || len(bodies) != 1 || bodies[0] != `{"a": 1}` {
+				t.Errorf("exit code %d, the service got %q; want 0 and the object", code, bodies)
+			}
+		})
+	}
+}
+
+func TestCallHasNewIdsAndKeyEachTime(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t, greetTable, hello)
+	for range 2 {
+		command(t, "", "call", "--routes", b.routes, "greet", "{}")
+	}
+	requests, _ := b.received()
+	for _, header := range []string{"Idempotency-Key", "Bridge-Session-Id", "Bridge-Turn-Id", "Bridge-Call-Id"} {
+		first, second := requests[0].Header.Get(header), requests[1].Header.Get(header)
+		if first == "" || first == second {
+			t.Errorf("%s is %q and %q, want two different ones", header, first, second)
+		}
+	}
+}
+
+func TestCallSendsTheGivenKeyAndMetadata(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t, "version: 1\nroutes:\n  greet:\n    url: SERVICE/greet\n    headers: {X-User: \"{session.metadata.user_id}\"}\n", hello)
+	code, _, errOut := command(t, "", "call", "--routes", b.routes, "--idempotency-key", "key-1", "--metadata", "user_id=a=b", "--metadata", "x=", "greet", "{}")
+	requests, _ := b.received()
+	if code != 0 || len(requests) != 1 {
+		t.Fatalf("exit code %d, %d requests, standard error %q", code, len(requests), errOut)
+	}
+	if key, user := requests[0].Header.Get("Idempotency-Key"), requests[0].Header.Get("X-User"); key != "key-1" || user != "a=b" {
+		t.Errorf("the service got key %q and user %q, want key-1 and a=b", key, user)
+	}
+}
+
+func TestCallExitsWith1WhenTheAgentGetsAFailure(t *testing.T) {
+	t.Parallel()
+	missing := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = w.Write([]byte(`{"detail":"No such thing."}`))
+	}
+	for name, test := range map[string]struct {
+		function, args, sentence string
+		requests                 int
+	}{
+		"the service refuses":     {"greet", `{}`, "No such thing.", 1},
+		"no such function":        {"great", `{}`, "greet", 0},
+		"arguments are not JSON":  {"greet", `{"a":`, "not valid JSON", 0},
+		"arguments are no object": {"greet", `[1]`, "a list", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newCallBench(t, greetTable, missing)
+			code, out, _ := command(t, "", "call", "--routes", b.routes, test.function, test.args)
+			var got struct {
+				Success *bool
+				Error   string
+			}
+			if err := json.Unmarshal([]byte(out), &got); err != nil || got.Success == nil {
+				t.Fatalf("printed %q, want a tool_result (%v)", out, err)
+			}
+			requests, _ := b.received()
+			if code != 1 || *got.Success || !strings.Contains(got.Error, test.sentence) || len(requests) != test.requests {
+				t.Errorf("exit code %d, %d requests, %+v; want 1, %d and %q", code, len(requests), got, test.requests, test.sentence)
+			}
+		})
+	}
+}
+
+func TestCallDryRunShowsTheRequestAndSendsNothing(t *testing.T) {
+	const secret = "s3cr3t-value"
+	t.Setenv("CALL_TEST_TOKEN", secret)
+	b := newCallBench(t, `version: 1
+routes:
+  find:
+    url: SERVICE/things/{id}{?q}
+    headers: {X-Token: "${CALL_TEST_TOKEN}"}
+    idempotent: true
+`, hello)
+	code, out, errOut := command(t, "", "call", "--dry-run", "--routes", b.routes, "find", `{"id":"a/b","q":"x y"}`)
+	requests, _ := b.received()
+	if code != 0 || errOut != "" || len(requests) != 0 {
+		t.Fatalf("exit code %d, %d requests, standard error %q; want 0 and none", code, len(requests), errOut)
+	}
+	for _, want := range []string{
+		"/things/a%2Fb?q=x%20y\n", "\nX-Token: ${CALL_TEST_TOKEN}\n", "\nIdempotency-Key: ", "\nContent-Type: application/json\n",
+		"\n\n{\"id\":\"a/b\",\"q\":\"x y\"}\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the request lacks %q:\n%s", want, out)
+		}
+	}
+	if !strings.HasPrefix(out, "POST http://127.0.0.1:") || strings.Contains(out, secret) {
+		t.Errorf("want the method and URL first and no secret:\n%s", out)
+	}
+}
+
+func TestCallDryRunOfUnusableArgumentsPrintsTheToolResult(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t, "version: 1\nroutes:\n  find: {url: \"SERVICE/{id}\", method: GET}\n", hello)
+	code, out, _ := command(t, "", "call", "--dry-run", "--routes", b.routes, "find", `{}`)
+	if requests, _ := b.received(); code != 1 || len(requests) != 0 || !strings.Contains(out, `"success":false`) {
+		t.Errorf("exit code %d, printed %q; want 1 and a tool_result", code, out)
+	}
+}
+
+func TestCallExitsWith2OnBadUsage(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t, greetTable, hello)
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("version: 1\nroutes:\n  greet: {url: 7}\n  other: nowhere\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args []string
+		says string
+	}{
+		"no name":           {[]string{"--routes", b.routes}, "arg"},
+		"too many":          {[]string{"--routes", b.routes, "greet", "{}", "{}"}, "arg"},
+		"unknown flag":      {[]string{"--routs", b.routes, "greet", "{}"}, "--routs"},
+		"no table":          {[]string{"--routes", bad + ".not", "greet", "{}"}, "no such file"},
+		"bad table":         {[]string{"--routes", bad, "greet", "{}"}, "bad.yaml:4:10: "},
+		"metadata no pair":  {[]string{"--routes", b.routes, "--metadata", "user", "greet", "{}"}, "key=value"},
+		"key with a blank":  {[]string{"--routes", b.routes, "--idempotency-key", "a b", "greet", "{}"}, "--idempotency-key"},
+		"key with new line": {[]string{"--routes", b.routes, "--idempotency-key", "a\n", "greet", "{}"}, "--idempotency-key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code, out, errOut := command(t, "", append([]string{"call"}, test.args...)...)
+			if code != 2 || out != "" || !strings.Contains(errOut, test.says) {
+				t.Errorf("exit code %d, printed %q and %q; want 2 and %q", code, out, errOut, test.says)
+			}
+		})
+	}
+	if requests, _ := b.received(); len(requests) != 0 {
+		t.Errorf("the service got %d requests, want none", len(requests))
+	}
+}
+
+// The same call goes through the admin API in serve; here it must leave nothing behind.
+func TestCallLeavesNoFile(t *testing.T) {
+	b := newCallBench(t, greetTable, hello)
+	t.Chdir(filepath.Dir(b.routes))
+	if code, _, errOut := command(t, "", "call", "greet", "{}"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, errOut)
+	}
+	entries, err := os.ReadDir(".")
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the folder holds %v (error %v), want routes.yaml alone", entries, err)
+	}
+}
