@@ -118,11 +118,10 @@ func readQuery(r *http.Request, known ...string) (url.Values, error) {
 }
 
 func readLimit(q url.Values) (int, error) {
-	raw := q.Get("limit")
-	if raw == "" {
+	if !q.Has("limit") {
 		return defaultLimit, nil
 	}
-	limit, err := strconv.Atoi(raw)
+	limit, err := strconv.Atoi(q.Get("limit"))
 	if err != nil || limit < 1 || limit > maxLimit {
 		return 0, fmt.Errorf("the parameter limit must be a whole number from 1 to %d", maxLimit)
 	}

@@ -49,11 +49,7 @@ func (rt *Routes) Call(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	trial := forward.Trial{Function: name, Arguments: body["arguments"], Session: journal.Session{}}
-	err := errors.Join(
-		body.decode("metadata", &trial.Session.Metadata, "an object of strings"),
-		body.decode("dry_run", &trial.DryRun, "true or false"),
-	)
+	trial, err := readTrial(name, body)
 	if err != nil {
 		problem(w, http.StatusBadRequest, sentence(err))
 		return
@@ -64,6 +60,23 @@ func (rt *Routes) Call(w http.ResponseWriter, r *http.Request) {
 	tried := rt.Tryer.Try(r.Context(), trial)
 	_ = connection.SetWriteDeadline(time.Now().Add(answerTime))
 	answer(w, rt.Logger, http.StatusOK, viewTried(tried))
+}
+
+func readTrial(function string, body members) (forward.Trial, error) {
+	t := forward.Trial{Function: function, Arguments: body["arguments"]}
+	var metadata map[string]*string
+	err := errors.Join(
+		body.decode("metadata", &metadata, "an object of strings"),
+		body.decode("dry_run", &t.DryRun, "true or false"),
+	)
+	t.Session = journal.Session{Metadata: make(map[string]string, len(metadata))}
+	for name, value := range metadata {
+		if value == nil {
+			return t, errors.New("metadata must be an object of strings")
+		}
+		t.Session.Metadata[name] = *value
+	}
+	return t, err
 }
 
 func viewTried(t forward.Tried) triedAnswer {
