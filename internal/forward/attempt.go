@@ -66,8 +66,7 @@ func (d *delivery) attempt(req *http.Request) *attempt {
 		return d.unsent(faultNotAdmitted)
 	}
 	defer d.f.limits.leave(d.lane)
-	if err := d.rec.Sending(ctx, d.request); err != nil {
-		d.f.log.LogAttrs(ctx, slog.LevelWarn, "call not recorded, not sent", d.logAttrs(slog.Any("error", err))...)
+	if d.refused = d.rec.Sending(ctx, d.request); d.refused != nil {
 		return d.unsent(faultNotRecorded)
 	}
 	d.request = nil

@@ -25,7 +25,7 @@ type delivery struct {
 	f       *Forwarder
 	call    *journal.Call
 	session journal.Session
-	rec     Recorder
+	rec     journal.Recorder
 	// key is the idempotency key of the call.
 	key string
 	// dryRun sends nothing; the outcome of a request that could be made is then
@@ -45,23 +45,38 @@ type delivery struct {
 	// attempts counts the requests that left.
 	attempts int
 	last     *attempt
+	// refused is what Recorder.Sending returned instead of letting the call go.
+	refused error
 	// mayHaveLeft: a request is out and its fate is not known to be harmless.
 	mayHaveLeft bool
 }
 
 // run carries the call to its outcome and counts it.
-func (d *delivery) run(ctx context.Context) (outcome journal.Outcome) {
+func (d *delivery) run(ctx context.Context) (outcome journal.Outcome, err error) {
 	started := time.Now()
 	d.lane = d.f.unknown
 	defer func() {
 		if p := recover(); p != nil {
-			outcome = d.panicked(ctx, p)
+			outcome, err = d.panicked(ctx, p), nil
 		}
-		if ctx.Err() == nil && !d.dryRun {
+		if err == nil && !d.dryRun {
 			d.lane.finished(outcome, time.Since(started))
 		}
 	}()
-	return d.carry(ctx, started)
+	outcome = d.carry(ctx, started)
+	return outcome, d.stopped(ctx)
+}
+
+// stopped says why there is no outcome, nil when there is one. A whole reply
+// that settles the call counts, even when the context ended since.
+func (d *delivery) stopped(ctx context.Context) error {
+	if d.refused != nil {
+		return d.refused
+	}
+	if settled := d.last != nil && d.last.fault == faultNone && !d.last.fate.again; settled {
+		return nil
+	}
+	return context.Cause(ctx)
 }
 
 func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome {

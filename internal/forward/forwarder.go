@@ -35,29 +35,6 @@ type Config struct {
 	Transport  Transport
 }
 
-// Recorder is told about a call's attempts; one goroutine uses it.
-type Recorder interface {
-	// Sending is called before each attempt, once the limits have let the call
-	// go. It returns nil when the request may leave: where the call is not
-	// idempotent, its running row is on disk by then. request is the first
-	// attempt's request as JSON, nil when call.Request is set or it was given
-	// before. An error means that nothing is sent.
-	Sending(ctx context.Context, request []byte) error
-	// Sent records a finished attempt. unprocessed says that the service
-	// certainly did not process it, so that the call is pending again.
-	Sent(attempt journal.Attempt, unprocessed bool)
-}
-
-// Plan is how a call of a function is to be handled.
-type Plan struct {
-	// Ignore: there is no route, and such calls are left to others.
-	Ignore bool
-	// Idempotent: a request that may have been processed can be sent again.
-	Idempotent bool
-	// Known: there is a route.
-	Known bool
-}
-
 // Forwarder sends calls to their services. It is safe for concurrent use.
 type Forwarder struct {
 	version   string
@@ -100,28 +77,36 @@ func New(c Config) *Forwarder {
 // Close closes the idle connections; calls must have ended.
 func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
 
-// Plan says how a call is to be handled, before it is journaled.
-func (f *Forwarder) Plan(function string) Plan {
+// Plan says how a call of a function is to be handled, before it is journaled.
+func (f *Forwarder) Plan(function string) journal.Plan {
 	table := f.table()
 	route, ok := table.Lookup(function)
 	if !ok {
-		return Plan{Ignore: table.IgnoreUnknown()}
+		return journal.Plan{Ignore: table.IgnoreUnknown()}
 	}
-	return Plan{Idempotent: route.Idempotent, Known: true}
+	return journal.Plan{Idempotent: route.Idempotent}
 }
 
-// Forward runs one call and returns what the agent is told.
+// Deliver runs one call and returns what the agent is to be told.
 //
 // A call that is journal.Running was sent by an earlier process and its outcome
 // is not known: an idempotent one is sent again, another one is not. A call
 // with a Request sends that one instead of building it.
 //
-// When ctx ends, Forward returns soon and its outcome means nothing: the caller
-// looks at ctx. A panic becomes the outcome "internal", or "unknown_outcome"
-// where a non-idempotent request may have left.
-func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec Recorder) journal.Outcome {
+// The error says that the call was stopped before there was an outcome: it is
+// the cause of the end of ctx, on which Deliver returns soon, or what
+// rec.Sending returned. A panic is no error: it becomes the outcome "internal",
+// or "unknown_outcome" where a non-idempotent request may have left.
+func (f *Forwarder) Deliver(ctx context.Context, call journal.Call, s journal.Session, rec journal.Recorder) (journal.Outcome, error) {
 	d := &delivery{f: f, call: &call, session: s, rec: rec, key: call.CallKey()}
 	return d.run(ctx)
+}
+
+// Forward is Deliver for a caller that looks at ctx itself: when ctx ended, the
+// outcome may mean nothing.
+func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec journal.Recorder) journal.Outcome {
+	outcome, _ := f.Deliver(ctx, call, s, rec)
+	return outcome
 }
 
 // redactorOf returns the redactor of a table's secrets, made once a table.

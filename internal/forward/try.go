@@ -58,7 +58,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) Tried {
 	if route, ok := f.table().Lookup(t.Function); ok {
 		call.Idempotent = route.Idempotent
 	}
-	outcome := d.run(ctx)
+	outcome, _ := d.run(ctx)
 	tried := Tried{Request: d.shown(), Attempts: notes.attempts}
 	if !t.DryRun || tried.Request == nil {
 		tried.Outcome = &outcome
@@ -81,7 +81,7 @@ func (t Trial) call() (*journal.Call, journal.Session) {
 	}, session
 }
 
-// notebook is the Recorder of a Trial.
+// notebook is the journal.Recorder of a Trial.
 type notebook struct{ attempts []journal.Attempt }
 
 func (*notebook) Sending(context.Context, []byte) error { return nil }
