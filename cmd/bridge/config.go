@@ -81,6 +81,9 @@ type settings struct {
 	DrainTimeout      time.Duration
 	LogLevel          slog.Level
 	LogFormat         string
+	// LookupEnv is where the route table's ${VAR}s come from; nil means that
+	// none is set.
+	LookupEnv func(name string) (value string, ok bool)
 
 	// Warnings are about variables that look like a mistake; they stop nothing.
 	Warnings []string
@@ -110,6 +113,7 @@ func loadSettings() (settings, error) {
 	if err != nil {
 		return settings{}, usageError{err}
 	}
+	s.LookupEnv = lookupEnv
 	s.Warnings = environmentWarnings(os.Environ())
 	return s, nil
 }

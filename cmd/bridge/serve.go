@@ -132,7 +132,7 @@ func (d *daemon) stop(hurry context.Context) error {
 }
 
 func (d *daemon) loadTable(context.Context) error {
-	table, err := router.Load(d.settings.Routes, router.Env{Lookup: lookupEnv})
+	table, err := router.Load(d.settings.Routes, router.Env{Lookup: d.settings.LookupEnv})
 	if err != nil {
 		return usageError{err}
 	}
