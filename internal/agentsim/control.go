@@ -77,7 +77,7 @@ func (s *Sim) postFaults(w http.ResponseWriter, r *http.Request) {
 // counts are the numbers of requests by kind, and two more.
 func (s *Sim) counts() map[string]map[string]int64 {
 	requests := map[string]int64{}
-	for e := CreateSession; e < endpointCount; e++ {
+	for e := range endpointCount {
 		requests[e.String()] = s.Count(e)
 	}
 	open := int64(0)

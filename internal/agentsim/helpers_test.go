@@ -112,7 +112,7 @@ func openStream(t *testing.T, client *http.Client, session string) *frames {
 	}
 	req.Header.Set("Authorization", "Bearer sim")
 	req.Header.Set("OpenAI-Beta", "agents=v1")
-	res, err := client.Do(req)
+	res, err := client.Do(req) //nolint:bodyclose // frames.close does it
 	if err != nil {
 		t.Fatalf("open stream: %v", err)
 	}

@@ -2,6 +2,7 @@ package agentsim_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -56,7 +57,7 @@ func describe(steps []agentsim.Step, say string) string {
 					word = "async:" + word
 				}
 			case agentsim.ActionText:
-				word += fmt.Sprint(a.N)
+				word += strconv.Itoa(a.N)
 			case agentsim.ActionWait:
 				word += a.Wait.String()
 			default:

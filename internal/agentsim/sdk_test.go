@@ -3,6 +3,7 @@ package agentsim_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,7 +124,10 @@ func TestListingFiltersAndPages(t *testing.T) {
 		sim, client := serve(t, agentsim.Kind())
 		api := sdk(client)
 		for i := range 7 {
-			sim.CreateSession(agentsim.SessionSpec{ID: fmt.Sprint("s", i), AgentID: fmt.Sprint("agent", i%2), Metadata: map[string]string{"k": fmt.Sprint(i % 3), "all": "x=y&z"}})
+			sim.CreateSession(agentsim.SessionSpec{
+				ID: fmt.Sprint("s", i), AgentID: fmt.Sprint("agent", i%2),
+				Metadata: map[string]string{"k": strconv.Itoa(i % 3), "all": "x=y&z"},
+			})
 		}
 		for _, tt := range []struct {
 			name  string
