@@ -3,7 +3,7 @@
 # runs as user 65532 with nothing in its file system but itself, a read-only root, a writable /data and the image's own
 # environment; `bridge health`, which is the image's HEALTHCHECK, tells ready from not ready, and SIGTERM ends in a clean exit.
 #
-# As root on Linux it runs in a chroot without privileges. Anybody else gets the same run without the chroot, and a line
+# As root on Linux it runs in a chroot without privileges. Whoever may not mount gets the same run without the chroot, and a line
 # that says so. BRIDGE_PORT and SIMULATE_PORT move the two loopback ports; KEEP=1 keeps the folder with the logs.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,6 +15,8 @@ simulate_addr=127.0.0.1:${SIMULATE_PORT:-18090}
 work=$(mktemp -d)
 root=$work/root
 pids=()
+confined=false # whether we may lay out a root of our own
+[[ $(id -u) == 0 ]] && unshare --mount true 2>/dev/null && confined=true
 
 main() {
 	trap cleanup EXIT
@@ -78,7 +80,7 @@ routes:
   get_weather: http://127.0.0.1:9/lookup
 YAML
 	chmod 755 "$work"
-	if [[ $(id -u) == 0 ]]; then
+	if $confined; then
 		chown "$uid:$uid" "$root/data"
 	fi
 }
@@ -98,15 +100,15 @@ image_env() {
 	while IFS= read -r line; do
 		[[ $line == 'ENV '* ]] && env+=("${line#ENV }")
 	done <Dockerfile
-	if [[ $(id -u) != 0 ]]; then
+	if ! $confined; then
 		env+=("BRIDGE_DATABASE_URL=sqlite:$root/data/bridge.db" "BRIDGE_ROUTES=$root/etc/functionbridge/routes.yaml")
 	fi
 }
 
-# Replaces this shell by the image's command $@. For root: in a mount namespace of its own, whose root holds the image's files
+# Replaces this shell by the image's command $@; confined, in a mount namespace of its own, whose root holds the image's files
 # alone and is read-only but for /data. env and chroot both exec, so that the process keeps its id.
 in_image() {
-	if [[ $(id -u) != 0 ]]; then
+	if ! $confined; then
 		exec env -i "${env[@]}" "$root$1" "${@:2}"
 	fi
 	# shellcheck disable=SC2016 # expanded by the inner shell
@@ -142,8 +144,8 @@ healthy() { (in_image /bridge health) >"$work/health.log" 2>&1; }
 # $1 is the process id of the running bridge.
 assert_confined() {
 	[[ -s $root/data/bridge.db ]] || fail 'no journal in /data'
-	if [[ $(id -u) != 0 ]]; then
-		say 'not root: user, read-only root and empty file system are not checked'
+	if ! $confined; then
+		say 'may not mount here: user, read-only root and empty file system are not checked'
 		return
 	fi
 	grep -q "^Uid:	$uid	$uid	$uid	$uid\$" "/proc/$1/status" || fail "does not run as $uid"
