@@ -58,11 +58,11 @@ func locate(path string) (string, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	if info, err := os.Stat(path); err == nil && info.IsDir() { //nolint:gosec // the path is the operator's own setting
 		return "", fmt.Errorf("%s is a directory: use another path, of a file", path)
 	}
 	dir := filepath.Dir(path)
-	info, err := os.Stat(dir)
+	info, err := os.Stat(dir) //nolint:gosec // as above
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("the directory %s does not exist: create it, or use another path", dir)

@@ -23,8 +23,11 @@ func TestPragmasHoldOnEveryConnection(t *testing.T) {
 	s := openStore(t, filepath.Join(t.TempDir(), "bridge.db"), Options{Owner: "a"})
 	check := func(query func(string) (string, error)) {
 		for _, p := range []pragma{
-			{"journal_mode", "", "wal"}, {"synchronous", "", "2"}, {"foreign_keys", "", "1"},
-			{"busy_timeout", "", "5000"}, {"temp_store", "", "2"},
+			{"journal_mode", "", "wal"},
+			{"synchronous", "", "2"},
+			{"foreign_keys", "", "1"},
+			{"busy_timeout", "", "5000"},
+			{"temp_store", "", "2"},
 		} {
 			if got, err := query("PRAGMA " + p.name); err != nil || got != p.shown {
 				t.Errorf("%s is %q (%v), want %s", p.name, got, err, p.shown)
@@ -174,7 +177,7 @@ func unwritable(t *testing.T, dir string) string {
 		if err := os.Chmod(dir, 0o500); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) }) //nolint:gosec // a test's own directory
+		t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
 		return filepath.Join(dir, "bridge.db")
 	}
 	mount(t, dir, syscall.MS_RDONLY, "")
