@@ -210,6 +210,8 @@ func faultOf(ctx context.Context, w *watch, err error) (fault, string) {
 	timedOut := ctx.Err() != nil
 	if w.conn != nil {
 		switch {
+		case w.nothingSent(err) && timedOut:
+			return faultConnectTimeout, "timeout before the request was sent"
 		case w.nothingSent(err):
 			return faultUnsent, "connection lost before the request was sent"
 		case timedOut:

@@ -28,6 +28,10 @@ func (l limits) enter(ctx context.Context, of *lane) error {
 		of.slots.Release(1)
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		l.leave(of)
+		return err
+	}
 	return nil
 }
 

@@ -60,6 +60,11 @@ type bubble struct {
 // newBubble starts them with a route "act"; stop ends what runs.
 func newBubble(t *testing.T, options string, handler http.HandlerFunc) *bubble {
 	t.Helper()
+	return startBubble(t, "version: 1\nroutes:\n  act: { url: \"http://upstream.test\""+options+" }\n", handler)
+}
+
+func startBubble(t *testing.T, yaml string, handler http.HandlerFunc, change ...func(*forward.Config)) *bubble {
+	t.Helper()
 	b := &bubble{began: time.Now(), served: make(chan struct{})}
 	listener := &pipeListener{make(chan net.Conn), make(chan struct{})}
 	b.server = &http.Server{
@@ -74,9 +79,7 @@ func newBubble(t *testing.T, options string, handler http.HandlerFunc) *bubble {
 		}),
 	}
 	go func() { defer close(b.served); _ = b.server.Serve(listener) }()
-	b.bench = newBench(t, "version: 1\nroutes:\n  act: { url: \"http://upstream.test\""+options+" }\n", func(c *forward.Config) {
-		c.Transport.Dial = listener.dial
-	})
+	b.bench = newBench(t, yaml, append(change, func(c *forward.Config) { c.Transport.Dial = listener.dial })...)
 	return b
 }
 

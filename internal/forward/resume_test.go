@@ -1,0 +1,206 @@
+package forward_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"functionbridge/internal/forward"
+	"functionbridge/internal/journal"
+	"functionbridge/internal/router"
+)
+
+// A call that an earlier process sent.
+func TestRunningCallIsSentAgainOnlyWhereItIsIdempotent(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "done"))
+	b := newBench(t, table("get: { url: "+up.URL+", idempotent: true }", "pay: "+up.URL))
+	for function, want := range map[string]struct {
+		outcome  journal.Outcome
+		requests int
+	}{
+		"get": {journal.Success("done"), 1},
+		"pay": {journal.Failure(journal.UnknownOutcome,
+			"It is not known whether pay was carried out: the bridge was stopped before the reply came. Check that before you call it again."), 0},
+		"gone": {journal.Failure(journal.UnknownOutcome,
+			"It is not known whether gone was carried out: the bridge was stopped before the reply came. Check that before you call it again."), 0},
+	} {
+		call := b.call(function, `{}`)
+		call.State = journal.Running
+		before := len(up.requests())
+		outcome, err := b.Deliver(t.Context(), call, journal.Session{}, &recorder{})
+		if outcome != want.outcome || err != nil {
+			t.Errorf("%s: %+v, %v", function, outcome, err)
+		}
+		if n := len(up.requests()) - before; n != want.requests {
+			t.Errorf("%s: %d requests, want %d", function, n, want.requests)
+		}
+	}
+}
+
+// A row that says "not idempotent" was written by a table that said so; one
+// that says "idempotent" may not have been on disk.
+func TestBothRowAndTableMustAllowARepeat(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(502, "text/plain", ""))
+	b := newBench(t, table("get: { url: "+up.URL+", idempotent: true }", "pay: "+up.URL))
+	for function, row := range map[string]bool{"get": false, "pay": true} {
+		call := b.call(function, `{}`)
+		call.Idempotent = row
+		rec := &recorder{}
+		outcome, err := b.Deliver(t.Context(), call, journal.Session{}, rec)
+		if outcome.Failure != journal.UnknownOutcome || err != nil || len(rec.attempts) != 1 {
+			t.Errorf("%s: %+v, %v after %d attempts", function, outcome, err, len(rec.attempts))
+		}
+	}
+}
+
+// Every attempt sends the same, also after the route has changed: only what
+// comes from ${VAR} is taken from the table in force.
+func TestTheJournaledRequestIsSentAgain(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "done"))
+	token := "old-token"
+	parse := func(yaml string) *router.Table {
+		tab, err := router.Parse("routes.yaml", []byte(yaml), router.Env{Lookup: func(string) (string, bool) { return token, true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tab
+	}
+	current := parse(table("put: { url: \"" + up.URL + "/a{?q}\", method: PUT, headers: { X-Token: \"${TOKEN}\" } }"))
+	b := newBench(t, table("x: http://x.test"), func(c *forward.Config) { c.Table = func() *router.Table { return current } })
+	call := b.call("put", `"{\"q\":\"ü\", \"n\":1.0}"`)
+	first := &recorder{}
+	if _, err := b.Deliver(t.Context(), call, journal.Session{}, first); err != nil {
+		t.Fatal(err)
+	}
+
+	token = "new-token"
+	current = parse(table("put: { url: \"" + up.URL + "/other\", method: POST, idempotent: true, headers: { X-Token: \"${TOKEN}\" } }"))
+	call.Request, call.State = first.requests[0], journal.Running
+	again := &recorder{}
+	if outcome, err := b.Deliver(t.Context(), call, journal.Session{}, again); !outcome.Success || err != nil {
+		t.Fatalf("%+v, %v", outcome, err)
+	}
+
+	if again.sendings != 1 || again.requests != nil {
+		t.Errorf("a journaled request was journaled again: %s", again.requests)
+	}
+	got := up.requests()
+	if got[0].method != "PUT" || got[0].uri != "/a?q=%C3%BC" || got[0].body != `{"q":"ü", "n":1.0}` || got[0].header.Get("X-Token") != "old-token" {
+		t.Errorf("first: %+v", got[0])
+	}
+	if got[1].header.Get("X-Token") != "new-token" {
+		t.Errorf("the second attempt has the token %q", got[1].header.Get("X-Token"))
+	}
+	got[1].header.Set("X-Token", "old-token")
+	a, _ := json.Marshal(got[0].header)
+	c, _ := json.Marshal(got[1].header)
+	if string(a) != string(c) || got[0].method != got[1].method || got[0].uri != got[1].uri || got[0].body != got[1].body {
+		t.Errorf("attempts differ:\n%+v\n%+v", got[0], got[1])
+	}
+	if strings.Contains(string(first.requests[0]), "old-token") {
+		t.Errorf("the journaled request holds a secret: %s", first.requests[0])
+	}
+}
+
+func TestNothingIsSentThatIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	up := serve(t, nil)
+	b := newBench(t, table("act: "+up.URL))
+	full := errors.New("disk full")
+	rec := &recorder{refuse: full}
+	if o, err := b.Deliver(t.Context(), b.call("act", `{}`), journal.Session{}, rec); !errors.Is(err, full) {
+		t.Errorf("outcome %+v, error %v", o, err)
+	}
+	if len(up.requests()) != 0 || len(rec.attempts) != 0 {
+		t.Error("a request was sent")
+	}
+}
+
+// A reply that came whole settles the call, though nobody waits any more.
+func TestAKnownOutcomeIsNotLostToTheEndOfTheContext(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "done"))
+	b := newBench(t, table("act: "+up.URL))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o, err := b.Deliver(ctx, b.call("act", `{}`), journal.Session{}, &canceling{cancel: cancel})
+	if err != nil || o != journal.Success("done") {
+		t.Errorf("outcome %+v, error %v", o, err)
+	}
+}
+
+// canceling ends the context when the attempt is reported.
+type canceling struct {
+	recorder
+
+	cancel context.CancelFunc
+}
+
+func (c *canceling) Sent(journal.Attempt, bool) { c.cancel() }
+
+// panicking fails at the n-th thing that it is told.
+type panicking struct {
+	recorder
+
+	atSending bool
+}
+
+func (p *panicking) Sending(context.Context, []byte) error {
+	if p.atSending {
+		panic("boom in the journal of db.internal")
+	}
+	return nil
+}
+
+func (p *panicking) Sent(journal.Attempt, bool) { panic("boom in the journal of db.internal") }
+
+func TestAPanicIsAnOutcome(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "done"))
+	b := newBench(t, table("get: { url: "+up.URL+", idempotent: true }", "pay: "+up.URL))
+	tests := map[string]struct {
+		function  string
+		atSending bool
+		kind      journal.Kind
+	}{
+		"before it was sent":      {"pay", true, journal.Internal},
+		"after, not idempotent":   {"pay", false, journal.UnknownOutcome},
+		"after, idempotent":       {"get", false, journal.Internal},
+		"before, idempotent":      {"get", true, journal.Internal},
+		"again, slots given back": {"pay", true, journal.Internal},
+	}
+	for range 10 { // more often than there are slots
+		for name, test := range tests {
+			o, err := b.Deliver(t.Context(), b.call(test.function, `{}`), journal.Session{}, &panicking{atSending: test.atSending})
+			if o.Failure != test.kind || err != nil {
+				t.Errorf("%s: %+v, %v", name, o, err)
+			}
+			if strings.Contains(o.Error, "boom") {
+				t.Errorf("the agent is told of the panic: %s", o.Error)
+			}
+		}
+	}
+	if log := b.log.String(); !strings.Contains(log, "boom") || !strings.Contains(log, "resume_test.go") {
+		t.Errorf("the log lacks the panic or its stack: %s", log)
+	}
+}
+
+func TestAMissingSessionValueIsTheBridgesFault(t *testing.T) {
+	t.Parallel()
+	up := serve(t, func(http.ResponseWriter, *http.Request) {})
+	b := newBench(t, table("act: { url: "+up.URL+", headers: { X-User: \"{session.metadata.user_id}\" } }"))
+	if o, rec := b.run(t, "act", `{"session":{"metadata":{"user_id":"x"}}}`); o.Failure != journal.Internal || rec.sendings != 0 ||
+		!strings.Contains(o.Error, "user_id") {
+		t.Errorf("outcome = %+v", o)
+	}
+	o, err := b.Deliver(t.Context(), b.call("act", `{}`), journal.Session{Metadata: map[string]string{"user_id": "u7"}}, &recorder{})
+	if !o.Success || err != nil || up.requests()[0].header.Get("X-User") != "u7" {
+		t.Errorf("outcome = %+v, %v", o, err)
+	}
+}

@@ -1,0 +1,105 @@
+package forward_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"functionbridge/internal/forward"
+)
+
+// noSecret fails when a text holds a secret of the tests' table, as it is or
+// as it stands in JSON.
+func noSecret(t *testing.T, where, text string) {
+	t.Helper()
+	for _, secret := range secrets() {
+		quoted, _ := json.Marshal(secret)
+		for _, form := range []string{secret, strings.Trim(string(quoted), `"`)} {
+			if strings.Contains(text, form) {
+				t.Errorf("%s holds the secret %s: %s", where, form, text)
+			}
+		}
+	}
+}
+
+func TestSecretsAreInNoErrorLogOrRecord(t *testing.T) {
+	t.Parallel()
+	echo := func(status int, format string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, format, r.Header.Get("X-Api-Key"))
+		}
+	}
+	quoting := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			text, _ := json.Marshal(map[string]any{"detail": []string{r.Header.Get("X-Api-Key"), r.URL.Query().Get("token")}})
+			answerJSON(w, status, text)
+		}
+	}
+	for name, handler := range map[string]http.HandlerFunc{
+		"not reached":          nil,
+		"echoed as text":       echo(401, "bad key %s!"),
+		"echoed in JSON":       quoting(403),
+		"echoed in a 500":      quoting(500),
+		"echoed at the cut":    func(w http.ResponseWriter, r *http.Request) { echo(404, strings.Repeat("x", 2040)+"%s")(w, r) },
+		"echoed over lines":    echo(404, "a\n%s\tb"),
+		"no reply":             func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"redirect with secret": func(w http.ResponseWriter, r *http.Request) { redirecting(302, "/?t="+r.URL.RawQuery)(w, r) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up := serve(t, handler)
+			if handler == nil {
+				up.Close()
+			}
+			address := strings.Replace(up.URL, "http://", "http://user:${PASSWORD}@", 1)
+			b := newBench(t, table("act: { url: \""+address+"/hook?token=${TOKEN}\", headers: { X-Api-Key: \"${TOKEN}\" }, idempotent: true, result: { expose: detail } }"))
+
+			o, rec := b.run(t, "act", `{}`)
+
+			if o.Success || o.Error == "" {
+				t.Errorf("outcome = %+v", o)
+			}
+			noSecret(t, "error", o.Error)
+			noSecret(t, "log", b.log.String())
+			for _, a := range rec.attempts {
+				noSecret(t, "attempt", a.Error)
+			}
+			for _, r := range rec.requests {
+				noSecret(t, "journaled request", string(r))
+			}
+			if strings.HasPrefix(name, "echoed") && !strings.Contains(o.Error, "[redacted]") && name != "echoed at the cut" {
+				t.Errorf("error = %q", o.Error)
+			}
+			tried, _ := json.Marshal(b.Try(t.Context(), forward.Trial{Function: "act"}))
+			noSecret(t, "trial", string(tried))
+			if got := up.requests(); len(got) > 0 {
+				user, password, _ := (&http.Request{Header: got[0].header}).BasicAuth()
+				if user != "user" || password != secrets()["PASSWORD"] || !strings.Contains(got[0].uri, "token=T0P-") {
+					t.Errorf("the service was not sent its secrets: %+v", got[0])
+				}
+			}
+		})
+	}
+}
+
+func answerJSON(w http.ResponseWriter, status int, text []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+func TestHostHeaderSetsTheRequestsHost(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "ok"))
+	b := newBench(t, table("act: { url: "+up.URL+", headers: { Host: api.internal, accept: text/csv, User-Agent: mine } }"))
+	b.run(t, "act", `{}`)
+	got := up.requests()[0]
+	if got.host != "api.internal" || got.header.Get("Accept") != "text/csv" || got.header.Get("User-Agent") != "mine" ||
+		len(got.header.Values("Accept")) != 1 {
+		t.Errorf("request = %+v", got)
+	}
+}
