@@ -54,7 +54,7 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newServeCmd(hurry), newCheckCmd(), newToolsCmd(), newHealthCmd(),
-		newCallCmd(), newSimulateCmd(), newVersionCmd())
+		newCallCmd(), newDemoCmd(), newSimulateCmd(), newVersionCmd())
 	for _, c := range root.Commands() {
 		c.Args = usageArgs(c.Args)
 	}
