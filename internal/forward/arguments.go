@@ -50,7 +50,8 @@ func object(raw []byte) ([]byte, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return []byte(noArguments), nil
 	}
-	s := scanner{data: text}
+	var few [manyKeys][]byte
+	s := scanner{data: text, keys: few[:0]}
 	if err := s.document(); err != nil {
 		return nil, err
 	}
@@ -135,10 +136,8 @@ func (s *scanner) space() {
 
 func (s *scanner) value() error {
 	switch c := s.peek(); {
-	case c == '{':
-		return s.nested(s.object)
-	case c == '[':
-		return s.nested(s.array)
+	case c == '{', c == '[':
+		return s.nested(c)
 	case c == '"':
 		_, _, err := s.str()
 		return err
@@ -154,14 +153,18 @@ func (s *scanner) value() error {
 	return s.invalid()
 }
 
-// nested runs the reader of an object or a list one level deeper.
-func (s *scanner) nested(read func() error) error {
+// nested reads an object or a list one level deeper.
+func (s *scanner) nested(first byte) (err error) {
 	if s.depth++; s.depth > maxDepth {
 		return s.fail("are nested too deeply")
 	}
 	s.pos++
 	s.space()
-	err := read()
+	if first == '{' {
+		err = s.object()
+	} else {
+		err = s.array()
+	}
 	s.depth--
 	return err
 }
@@ -187,11 +190,10 @@ func (s *scanner) object() error {
 		s.pos++
 		return nil
 	}
-	seen := keySet{scanner: s, base: len(s.keys)}
-	defer seen.close()
+	seen := keySet{base: len(s.keys)}
 	for {
 		s.space()
-		if err := seen.key(); err != nil {
+		if err := s.key(&seen); err != nil {
 			return err
 		}
 		s.space()
@@ -204,6 +206,7 @@ func (s *scanner) object() error {
 			return err
 		}
 		if more, err := s.next('}'); !more {
+			s.keys = s.keys[:seen.base]
 			return err
 		}
 	}
@@ -223,59 +226,54 @@ func (s *scanner) next(end byte) (more bool, err error) {
 	return false, s.invalid()
 }
 
-// keySet holds the keys of one object.
+// keySet is where the keys of one object are.
 type keySet struct {
-	scanner *scanner
-	base    int
+	// base is where they begin in scanner.keys.
+	base int
 	// many replaces the search from the manyKeys-th key on.
 	many map[string]struct{}
 }
 
-func (k *keySet) close() { k.scanner.keys = k.scanner.keys[:k.base] }
-
 // key reads a key and fails when the object has it already.
-func (k *keySet) key() error {
-	s := k.scanner
+func (s *scanner) key(of *keySet) error {
 	start := s.pos
 	if s.peek() != '"' {
 		return s.invalid()
 	}
-	raw, plain, err := s.str()
+	key, plain, err := s.str()
 	if err != nil {
 		return err
 	}
-	key := raw
 	if !plain {
 		key = unescaped(s.data[start:s.pos])
 	}
-	if !k.add(key) {
+	if !s.add(of, key) {
 		s.pos = start
 		return s.fail("hold the key " + quoted(key) + " twice, the second time")
 	}
 	return nil
 }
 
-func (k *keySet) add(key []byte) bool {
-	own := k.scanner.keys[k.base:]
-	if k.many == nil && len(own) >= manyKeys {
-		k.many = make(map[string]struct{}, 4*manyKeys)
+// add reports whether the key is new to its object.
+func (s *scanner) add(to *keySet, key []byte) bool {
+	own := s.keys[to.base:]
+	if to.many == nil && len(own) >= manyKeys {
+		to.many = make(map[string]struct{}, 4*manyKeys)
 		for _, o := range own {
-			k.many[string(o)] = struct{}{}
+			to.many[string(o)] = struct{}{}
 		}
 	}
-	if k.many != nil {
-		if _, twice := k.many[string(key)]; twice {
-			return false
-		}
-		k.many[string(key)] = struct{}{}
-		return true
+	if to.many != nil {
+		_, twice := to.many[string(key)]
+		to.many[string(key)] = struct{}{}
+		return !twice
 	}
 	for _, o := range own {
 		if bytes.Equal(o, key) {
 			return false
 		}
 	}
-	k.scanner.keys = append(k.scanner.keys, key)
+	s.keys = append(s.keys, key)
 	return true
 }
 

@@ -110,7 +110,7 @@ func (d *delivery) exchange(req *http.Request, a *attempt, buf *[]byte) {
 	target := req.URL
 	for hop := 0; ; hop++ {
 		var w watch
-		out := d.outgoing(w.observe(ctx), req)
+		out := d.outgoing(w.observe(ctx, target.Scheme == "https"), req)
 		out.URL = target
 		response, err := d.f.transport.RoundTrip(out)
 		if err != nil {
@@ -134,6 +134,7 @@ func (d *delivery) exchange(req *http.Request, a *attempt, buf *[]byte) {
 func (d *delivery) outgoing(ctx context.Context, req *http.Request) *http.Request {
 	out := req.WithContext(ctx)
 	out.GetBody = nil
+	out.Header = d.header
 	out.Body = newBody(d.wire.Body)
 	out.ContentLength = int64(len(d.wire.Body))
 	return out
@@ -185,23 +186,17 @@ func (d *delivery) report(ctx context.Context, a *attempt) {
 	if !d.f.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	d.f.log.LogAttrs(ctx, slog.LevelInfo, "call forwarded", d.logAttrs(
+	d.f.log.LogAttrs(ctx, slog.LevelInfo, "call forwarded",
+		slog.String("session_id", d.call.SessionID),
+		slog.String("turn_id", d.call.TurnID),
+		slog.String("call_id", d.call.CallID),
+		slog.String("function", d.call.Function),
 		slog.Int("attempt", d.attempts),
 		slog.String("outcome", a.outcome.Label()),
 		slog.Int("status", a.status()),
 		slog.String("reason", a.why),
 		slog.Int64("duration_ms", a.took.Milliseconds()),
-	)...)
-}
-
-// logAttrs puts the call's names before more attributes.
-func (d *delivery) logAttrs(more ...slog.Attr) []slog.Attr {
-	return append([]slog.Attr{
-		slog.String("session_id", d.call.SessionID),
-		slog.String("turn_id", d.call.TurnID),
-		slog.String("call_id", d.call.CallID),
-		slog.String("function", d.call.Function),
-	}, more...)
+	)
 }
 
 // faultOf names what the transport's error means, for decisions and in the

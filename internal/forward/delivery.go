@@ -41,6 +41,8 @@ type delivery struct {
 	request  []byte
 	rendered *router.Request
 	wire     router.Wire
+	// header is what every attempt sends; nobody changes it.
+	header http.Header
 
 	// attempts counts the requests that left.
 	attempts int
@@ -224,19 +226,31 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 
 func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// firstRequest is the request without body and context; every attempt sends a
-// copy of it.
+// firstRequest is the request without headers, body and context, which each
+// attempt's copy is given: http.Client would copy the headers each time.
 func (d *delivery) firstRequest() (*http.Request, error) {
 	target, err := url.Parse(d.wire.URL)
 	if err != nil {
 		return nil, errAddress
 	}
-	own := ownHeaders(d.f.version, d.key, d.call, d.wire.Body != nil)
+	var own [ownHeaderCount]router.Header
+	d.header = headerOf(ownHeaders(own[:0], d.f.version, d.key, d.call, d.wire.Body != nil), d.wire.Headers)
+	d.authorize(target)
 	return &http.Request{
-		Method: d.wire.Method, URL: target, Host: d.wire.Host,
-		Header: headerOf(own, d.wire.Headers),
-		Proto:  "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: d.wire.Method, URL: target, Host: d.wire.Host, Header: http.Header{},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}, nil
+}
+
+// authorize moves user and password of the URL to the header.
+func (d *delivery) authorize(target *url.URL) {
+	user := target.User
+	if target.User = nil; user == nil || d.header["Authorization"] != nil {
+		return
+	}
+	password, _ := user.Password()
+	basic := http.Request{Header: d.header}
+	basic.SetBasicAuth(user.Username(), password)
 }
 
 // errAddress stands for url.Parse's error, which holds the URL.
@@ -273,6 +287,16 @@ func (d *delivery) panicked(ctx context.Context, p any) journal.Outcome {
 		return d.telling(0).unknown("the bridge failed before the reply was read")
 	}
 	return failure(journal.Internal, d.call.Function+" failed by a fault of the bridge", doNotTry)
+}
+
+// logAttrs puts the call's names before more attributes.
+func (d *delivery) logAttrs(more ...slog.Attr) []slog.Attr {
+	return append([]slog.Attr{
+		slog.String("session_id", d.call.SessionID),
+		slog.String("turn_id", d.call.TurnID),
+		slog.String("call_id", d.call.CallID),
+		slog.String("function", d.call.Function),
+	}, more...)
 }
 
 // telling is what sentences are made from; patience is the time that was given.

@@ -16,9 +16,11 @@ const (
 	hexDigits = "0123456789ABCDEF"
 )
 
-// ownHeaders are the bridge's headers of a call, in the order shown.
-func ownHeaders(version, key string, call *journal.Call, hasBody bool) []router.Header {
-	own := make([]router.Header, 0, 9)
+// ownHeaderCount is how many headers ownHeaders makes at most.
+const ownHeaderCount = 9
+
+// ownHeaders appends the bridge's headers of a call, under canonical names.
+func ownHeaders(own []router.Header, version, key string, call *journal.Call, hasBody bool) []router.Header {
 	own = append(own,
 		router.Header{Name: "Accept", Value: acceptValue},
 		router.Header{Name: "Accept-Encoding", Value: encodings},

@@ -98,7 +98,7 @@ func (d *delivery) shown() *Shown {
 	if len(r.Query) > 0 {
 		s.URL += "?" + unmarked(strings.Join(r.Query, "&"))
 	}
-	for _, h := range ownHeaders(d.f.version, d.key, d.call, r.Body != nil) {
+	for _, h := range ownHeaders(nil, d.f.version, d.key, d.call, r.Body != nil) {
 		s.Headers[h.Name] = h.Value
 	}
 	for _, h := range r.Headers {

@@ -60,10 +60,13 @@ type watch struct {
 	notTLS atomic.Bool
 }
 
-// observe returns a context under which w watches the one request that is sent.
-func (w *watch) observe(ctx context.Context) context.Context {
+// observe returns a context under which w watches the one request that is
+// sent; secure says that it goes over TLS.
+func (w *watch) observe(ctx context.Context, secure bool) context.Context {
 	w.trace.GotConn = w.gotConn
-	w.trace.TLSHandshakeDone = w.handshakeDone
+	if secure {
+		w.trace.TLSHandshakeDone = w.handshakeDone
+	}
 	return httptrace.WithClientTrace(ctx, &w.trace)
 }
 
