@@ -241,6 +241,5 @@ func (f forwarding) Plan(function string) journal.Plan {
 }
 
 func (f forwarding) Forward(ctx context.Context, call journal.Call, s journal.Session, r journal.Recorder) (journal.Outcome, error) {
-	o := f.Forwarder.Forward(ctx, call, s, r)
-	return o, context.Cause(ctx)
+	return f.Deliver(ctx, call, s, r)
 }

@@ -207,7 +207,11 @@ func (t *task) answered(outcome journal.Outcome) bool {
 	}
 	image, durability := t.changed(), t.durability()
 	t.f.mu.Unlock()
-	if err := t.save(t.f.m.working, image, durability); err != nil {
+	switch err := t.save(t.f.m.working, image, durability); {
+	case errors.Is(err, journal.ErrStale):
+		// It was settled in the meantime, and the row says so.
+		return post
+	case err != nil:
 		t.f.log.Error("the outcome could not be saved", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
 		return false
 	}

@@ -53,6 +53,7 @@ func tests() map[string]func(*testing.T, Open) {
 		"a flush writes what is queued":                flushWrites,
 		"the last image of a call wins":                lastImageWins,
 		"one call is one row":                          oneRow,
+		"an older image does not replace a newer one":  olderImage,
 		"states move forward only":                     statesMoveForward,
 		"every pair of states is judged alike":         everyPair,
 		"a state may be passed through unseen":         coalescedStates,

@@ -25,6 +25,22 @@ func statesMoveForward(t *testing.T, o Open) {
 	}
 }
 
+// olderImage: images are made in order and may be saved in another one.
+func olderImage(t *testing.T, o Open) {
+	s := open(t, o, "a")
+	older, newer := in(call("call_1"), journal.Answered), in(call("call_1"), journal.Confirmed)
+	older.Rev, newer.Rev = 1, 2
+	save(t, s, journal.Lazy, newer)
+	save(t, s, journal.Lazy, older)
+	if got := get(t, s, newer.Key).State; got != journal.Confirmed {
+		t.Errorf("state %s, want confirmed", got)
+	}
+	save(t, s, journal.Lazy, older)
+	if got := get(t, s, newer.Key).State; got != journal.Confirmed {
+		t.Errorf("state %s after the newer one was on disk, want confirmed", got)
+	}
+}
+
 // everyPair holds the store to the state table of package journal.
 func everyPair(t *testing.T, o Open) {
 	s := open(t, o, "a")

@@ -186,6 +186,11 @@ func (q *queue) put(call journal.Call) *entry {
 		}
 		q.next.entries = append(q.next.entries, e)
 	}
+	// Images are made under the caller's lock and saved without it, so an older
+	// one may come last.
+	if call.Rev < e.call.Rev {
+		return e
+	}
 	q.bytes -= e.size
 	e.call, e.size = call, size(call)
 	q.bytes += e.size
