@@ -17,9 +17,9 @@ import (
 const (
 	// maxDepth bounds how deep a file nests.
 	maxDepth = 100
-	// maxAliased bounds the nodes that a file has once its aliases are
-	// replaced, against a small file that unfolds to gigabytes.
-	maxAliased = 200_000
+	// maxAliased bounds the nodes that the aliases of a file stand for, all
+	// together, against a small file that unfolds to gigabytes.
+	maxAliased = 1_000_000
 )
 
 // document reads one YAML file into a tree without aliases and merge keys.
@@ -29,6 +29,8 @@ type document struct {
 	done     map[*yaml.Node]flat
 	open     map[*yaml.Node]bool
 	overflow bool
+	// aliased counts the nodes that aliases stand for.
+	aliased int
 }
 
 // flat is a node whose aliases are replaced, and how many nodes it then has.
@@ -215,8 +217,10 @@ func (d *document) flatten(n *yaml.Node, depth int) flat {
 	d.open[n] = true
 	f := d.flattenKind(n, depth)
 	delete(d.open, n)
-	if f.size > maxAliased && n.Kind == yaml.AliasNode {
-		return d.stop(n, fmt.Sprintf("this alias makes the file larger than %d values", maxAliased))
+	if n.Kind == yaml.AliasNode {
+		if d.aliased += f.size; d.aliased > maxAliased {
+			return d.stop(n, fmt.Sprintf("the aliases up to here stand for more than %d values", maxAliased))
+		}
 	}
 	d.done[n] = f
 	return f

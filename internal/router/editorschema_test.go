@@ -29,6 +29,7 @@ func beyondSchema() map[string]string {
 		"min-wait-above-default-max-wait":  twoPlaces,
 		"duplicate-header-in-another-case": twoPlaces,
 		"upstream-unknown":                 otherFile,
+		"defaults-upstream-unknown":        otherFile,
 		"upstream-without-path":            otherFile,
 		"path-without-upstream":            otherFile,
 		"url-missing":                      otherFile,

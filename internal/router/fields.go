@@ -59,8 +59,12 @@ func orTable(path string) string {
 	return path
 }
 
-// keys says which keys an object has and which come with a later release.
-type keys struct{ now, later []string }
+// keys says which keys an object has and which come with a later release; where
+// says of others where they belong.
+type keys struct {
+	now, later []string
+	where      map[string]string
+}
 
 // object is a mapping with known keys.
 type object struct {
@@ -89,6 +93,8 @@ func (r *reader) object(path string, n *yaml.Node, known keys) (object, bool) {
 			o.fields[f.name] = f
 		case slices.Contains(known.later, f.name):
 			r.problems.addf(r.at(f.key), "%s: not supported yet", f.path)
+		case known.where[f.name] != "":
+			r.problems.addf(r.at(f.key), "%s: unknown key: it belongs to %s", f.path, known.where[f.name])
 		default:
 			all := slices.Concat(known.now, known.later)
 			for _, near := range closest(f.name, all, 1) {

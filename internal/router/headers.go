@@ -45,21 +45,51 @@ func (r *reader) headerPieces(h field, env *environment) ([]piece, bool) {
 	}
 	pieces, good := r.pieces(h, env)
 	for i, p := range pieces {
-		switch {
-		case p.expr != nil && (p.expr.operator != 0 || len(p.expr.vars) != 1 || p.expr.vars[0].explode):
-			r.wrongf(h, "%s: a header knows only {name}", p.expr.text)
+		if problem := headerProblem(p); problem != "" {
+			r.wrongf(h, "%s", problem)
 			good = false
-		case p.mark != nil && strings.ContainsFunc(p.mark.value, isControl):
-			r.wrongf(h, "the value of ${%s} holds a line break or another control character", p.mark.key)
-			good = false
-		case p.expr == nil && p.mark == nil && strings.ContainsFunc(p.literal, isControl):
-			r.wrongf(h, "a header holds no line break or other control character")
-			good = false
-		case p.expr == nil && p.mark == nil:
-			pieces[i].literal = escapeDollar(p.literal)
 		}
+		pieces[i].literal = escapeDollar(p.literal)
+	}
+	if problem := hostProblem(pieces); good && strings.EqualFold(h.name, "Host") && problem != "" {
+		r.wrongf(h, "%s", problem)
+		good = false
 	}
 	return pieces, good
+}
+
+// headerProblem says why a piece cannot stand in a header, or is empty.
+func headerProblem(p piece) string {
+	switch {
+	case p.expr != nil && (p.expr.operator != 0 || len(p.expr.vars) != 1 || p.expr.vars[0].explode):
+		return p.expr.text + ": a header knows only {name}"
+	case p.mark != nil && strings.ContainsFunc(p.mark.value, isControl):
+		return "the value of ${" + p.mark.key + "} holds a line break or another control character"
+	case strings.ContainsFunc(p.literal, isControl):
+		return "a header holds no line break or other control character"
+	}
+	return ""
+}
+
+// hostProblem says why a value cannot be the request's host, or is empty.
+func hostProblem(pieces []piece) string {
+	var host strings.Builder
+	for _, p := range pieces {
+		switch {
+		case p.expr != nil:
+			return p.expr.text + ": no template can change the host"
+		case p.mark != nil && p.mark.unset:
+			return ""
+		case p.mark != nil:
+			host.WriteString(p.mark.value)
+		default:
+			host.WriteString(p.literal)
+		}
+	}
+	if strings.Contains(host.String(), "@") || checkAuthority("http", host.String()) != nil {
+		return "must be a host, with a port or without"
+	}
+	return ""
 }
 
 // headerNameProblem says why a route cannot set a header, or is empty.

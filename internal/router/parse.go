@@ -1,6 +1,7 @@
 package router
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -184,6 +185,9 @@ func (b *builder) finish(file string) (*Table, error) {
 	if !b.hasRoutes {
 		b.addf(place{file, 1, 1}, "routes are missing")
 	}
+	if u := b.defaults.target.upstream; u != nil && b.upstreams[u.name] == nil {
+		b.unknownUpstream(u)
+	}
 	t := &Table{byName: make(map[string]*Route, len(b.routes)), env: b.env, ignoreUnknown: b.ignoreUnknown}
 	for _, d := range b.routes {
 		if !d.ok {
@@ -245,12 +249,7 @@ func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate
 	u, known := b.upstreams[t.upstream.name]
 	switch {
 	case !known:
-		names := make([]string, 0, len(b.upstreams))
-		for name := range b.upstreams {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		b.addf(t.upstream.at, "%s.upstream: unknown upstream %s%s", d.path, quoteWord(t.upstream.name), didYouMean(t.upstream.name, names))
+		b.unknownUpstream(t.upstream)
 	case t.path == nil:
 		b.addf(d.at, "%s: path is missing: an upstream needs one", d.path)
 	case u.url != nil:
@@ -261,6 +260,11 @@ func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate
 		return joined, u.headers
 	}
 	return address{}, nil
+}
+
+func (b *builder) unknownUpstream(u *upstreamName) {
+	names := slices.Sorted(maps.Keys(b.upstreams))
+	b.addf(u.at, "%s: unknown upstream %s%s", u.path, quoteWord(u.name), didYouMean(u.name, names))
 }
 
 func (b *builder) retry(d *draft, s retrySettings) Retry {

@@ -51,6 +51,7 @@ type collector struct {
 }
 
 func (c *collector) report(p Problem) {
+	p.Message = strings.Map(oneLine, p.Message)
 	if c.seen == nil {
 		c.seen = map[Problem]struct{}{}
 	}
@@ -59,6 +60,14 @@ func (c *collector) report(p Problem) {
 	}
 	c.seen[p] = struct{}{}
 	c.problems = append(c.problems, p)
+}
+
+// oneLine keeps a message, which may repeat words of the file, on its line.
+func oneLine(r rune) rune {
+	if isControl(r) || r == '\u2028' || r == '\u2029' {
+		return ' '
+	}
+	return r
 }
 
 func (c *collector) addf(at place, format string, args ...any) {

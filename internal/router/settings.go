@@ -33,9 +33,11 @@ type target struct {
 	broken bool
 }
 
+// upstreamName is a reference to an upstream; path is where it stands, such as
+// routes.refund.upstream.
 type upstreamName struct {
-	name string
-	at   place
+	name, path string
+	at         place
 }
 
 // parameters is a JSON Schema as it stands in the file.
@@ -68,6 +70,12 @@ func routeKeys() keys {
 		later: []string{
 			"body", "recover", "on_unknown_outcome", "async", "defer_loading", "max_concurrent", "max_queue",
 			"rate_limit", "circuit_breaker",
+		},
+		where: map[string]string{
+			"auth": "upstreams", "tls": "upstreams", "sign": "upstreams",
+			"attempts": "retry", "min_wait": "retry", "max_wait": "retry", "on_503": "retry",
+			"max_bytes": "result", "on_oversize": "result", "expose": "result", "as": "result", "html": "result",
+			"success_when": "result", "output": "result", "error": "result",
 		},
 	}
 }
@@ -129,7 +137,7 @@ func (r *reader) target(fields map[string]field, env *environment) target {
 	}
 	if hasUpstream {
 		if name, ok := r.text(upstream); ok {
-			t.upstream = &upstreamName{name, r.at(upstream.value)}
+			t.upstream = &upstreamName{name, upstream.path, r.at(upstream.value)}
 		} else {
 			t.broken = true
 		}
