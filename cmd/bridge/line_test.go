@@ -463,3 +463,210 @@ func TestCutDrainIsTreatedAsACrash(t *testing.T) {
 		}
 	})
 }
+
+func TestCallPendingBeforeTheStartIsAnswered(t *testing.T) {
+	t.Parallel()
+	for name, options := range agentsim.Positions() {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				l := newLine(t, options, ok, nil)
+				id := l.sim.CreateSession(agentsim.SessionSpec{})
+				turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+				pass(time.Minute)
+				if err := l.manager.Follow(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Minute)
+				l.wantState(t, id, turn, "c1", journal.Confirmed)
+				l.wantRequests(t, "c1", 1)
+			})
+		})
+	}
+}
+
+func TestStreamMishapsLoseNothingAndRepeatNothing(t *testing.T) {
+	t.Parallel()
+	faults := []agentsim.FaultKind{
+		agentsim.FaultCut, agentsim.FaultEOF, agentsim.FaultSilence, agentsim.FaultDuplicate, agentsim.FaultError,
+		agentsim.FaultErrorNull, agentsim.FaultMalformed, agentsim.FaultEmptyData, agentsim.FaultLongLine, agentsim.FaultComment,
+	}
+	for _, kind := range faults {
+		for name, options := range agentsim.Positions() {
+			t.Run(string(kind)+"/"+name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					l := newLine(t, options, ok, nil)
+					id := l.follow(t)
+					turn := l.sim.Play(id,
+						agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")},
+						agentsim.Step{agentsim.Mishap(agentsim.Fault{Kind: kind}), agentsim.Call("pay", `{}`).WithID("c2"), agentsim.Call("look", `{}`).WithID("c3")},
+						agentsim.Step{agentsim.Call("pay", `{}`).WithID("c4")},
+					)
+					pass(10 * time.Minute)
+					for _, call := range []string{"c1", "c2", "c3", "c4"} {
+						l.wantState(t, id, turn, call, journal.Confirmed)
+						l.wantRequests(t, call, 1)
+					}
+					if n := len(l.sim.Results(id)); n != 4 {
+						t.Errorf("the session has %d results, want 4", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestAPIMishapsAreRiddenOut(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]agentsim.Fault{
+		"500": {Kind: agentsim.FaultStatus, Status: 500}, "503 with Retry-After": {Kind: agentsim.FaultStatus, Status: 503, RetryAfter: "20"},
+		"429": {Kind: agentsim.FaultStatus, Status: 429, RetryAfter: "5"}, "403": {Kind: agentsim.FaultStatus, Status: 403},
+		"409": {Kind: agentsim.FaultStatus, Status: 409}, "a page": {Kind: agentsim.FaultHTML}, "a broken connection": {Kind: agentsim.FaultDrop},
+		"a redirect": {Kind: agentsim.FaultStatus, Status: 302}, "an odd error": {Kind: agentsim.FaultStatus, Status: 500, Body: `{"error":"text"}`},
+		"no answer": {Kind: agentsim.FaultHang},
+	}
+	for name, fault := range kinds {
+		for _, on := range []agentsim.Endpoint{agentsim.OpenStream, agentsim.GetSession, agentsim.PostEvents} {
+			t.Run(name+" on "+on.String(), func(t *testing.T) {
+				inBubble(t, func(t *testing.T) {
+					if fault.Kind == agentsim.FaultHTML && on == agentsim.PostEvents {
+						return // a 200 is an acceptance; the forgotten result has a test of its own
+					}
+					l := newLine(t, agentsim.Kind(), ok, nil)
+					fault.On, fault.Count = on, 2
+					l.fault(t, fault)
+					id := l.follow(t)
+					turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+					pass(20 * time.Minute)
+					l.wantState(t, id, turn, "c1", journal.Confirmed)
+					l.wantRequests(t, "c1", 1)
+				})
+			})
+		}
+	}
+}
+
+func TestParallelCallsOfTwoSessions(t *testing.T) {
+	t.Parallel()
+	for name, options := range agentsim.Positions() {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
+				l := newLine(t, options, ok, nil)
+				for _, id := range []string{l.follow(t), l.follow(t)} {
+					turn := l.sim.Play(id, agentsim.Step{
+						agentsim.Call("pay", `{"a":1}`).WithID("c1" + id), agentsim.Call("look", `"{\"a\":1}"`).WithID("c2" + id),
+						agentsim.Approval(), agentsim.Connection(), agentsim.Unknown(), agentsim.Call("pay", ``).WithID("c3" + id),
+					})
+					pass(2 * time.Minute)
+					for _, call := range []string{"c1" + id, "c2" + id, "c3" + id} {
+						l.wantState(t, id, turn, call, journal.Confirmed)
+						l.wantRequests(t, call, 1)
+					}
+					if n := len(l.sim.Results(id)); n != 3 {
+						t.Errorf("the session has %d results, want 3", n)
+					}
+					if status := l.sim.Status(id); status == "idle" {
+						t.Error("the session went on although nobody else answered the actions that are not ours")
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestSessionsOfAnAgentAreFound(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, func(c *session.Config) { c.Agents = []string{"agent_1"} })
+		var ours []string
+		for range 120 { // more than a page
+			ours = append(ours, l.sim.CreateSession(agentsim.SessionSpec{AgentID: "agent_1"}))
+		}
+		failed := l.sim.CreateSession(agentsim.SessionSpec{AgentID: "agent_1"})
+		l.sim.Fail(failed)
+		other := l.sim.CreateSession(agentsim.SessionSpec{AgentID: "agent_2"})
+		pass(30 * time.Second)
+		for _, id := range ours {
+			if info, ok := l.manager.Session(id); !ok || info.Source != session.SourceDiscovery {
+				t.Fatalf("session %s is not followed: %+v", id, info)
+			}
+		}
+		for _, id := range []string{failed, other} {
+			if _, ok := l.manager.Session(id); ok {
+				t.Errorf("session %s is followed", id)
+			}
+		}
+	})
+}
+
+func TestSessionThatIsLeftStaysLeftAlsoAfterARestart(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, func(c *session.Config) { c.Agents = []string{"agent_1"} })
+		id := l.sim.CreateSession(agentsim.SessionSpec{AgentID: "agent_1"})
+		pass(20 * time.Second)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1")}, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c2")})
+		pass(time.Second)
+		if err := l.manager.Unfollow(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c2", 0)
+		l.stop(t, time.Second)
+		l.start(t)
+		pass(time.Minute)
+		if _, ok := l.manager.Session(id); ok {
+			t.Error("discovery follows a session that was told to be left")
+		}
+		if err := l.manager.Follow(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c2", journal.Confirmed)
+	})
+}
+
+func TestFailedSessionIsLeftAndNotLookedForAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
+		pass(time.Second)
+		l.sim.Fail(id)
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Abandoned)
+		if _, ok := l.manager.Session(id); ok {
+			t.Error("the failed session is still followed")
+		}
+		l.stop(t, time.Second)
+		before := l.sim.Count(agentsim.GetSession)
+		l.start(t)
+		pass(time.Minute)
+		if n := l.sim.Count(agentsim.GetSession); n != before {
+			t.Errorf("the failed session was read %d more times", n-before)
+		}
+	})
+}
+
+func TestUnsettledCallsAreFinishedThoughTheSessionIsNoLongerNamed(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.sim.CreateSession(agentsim.SessionSpec{})
+		l.stop(t, time.Second)
+		l.config.Sessions = []string{id}
+		l.start(t)
+		pass(time.Second)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, Status: 503, For: time.Minute})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")}, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c2")})
+		pass(time.Second)
+		l.wantState(t, id, turn, "c1", journal.Answered)
+		l.stop(t, time.Second)
+		l.config.Sessions = nil
+		l.start(t)
+		pass(5 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+		l.wantRequests(t, "c2", 0)
+		if _, ok := l.manager.Session(id); ok {
+			t.Error("the session is still followed after its last call was settled")
+		}
+	})
+}
