@@ -211,14 +211,12 @@ func (s *demonstration) introduce() {
 func (s *demonstration) sayNext() {
 	s.print(`
 Look next
-  routes.yaml                the sample table, which was used here: every line has a comment
-  {program} check routes.yaml
-                             says where a table has mistakes
-  {program} call --dry-run get_customer '{"customer_id":17}'
-                             shows the request that a call would make
-  {program} demo --stay      leaves all of this running, with curl lines to try
-  {program} simulate         serves a simulated Agents API, for tests of your own
-  {program} serve            is the bridge itself: give it OPENAI_API_KEY, a table and sessions to follow
+  the sample table, with comments    routes.yaml
+  a request without sending it       {program} call --dry-run get_customer '{"customer_id":17}'
+  the mistakes in a table            {program} check routes.yaml
+  all of this left running           {program} demo --stay
+  a simulated API for your tests     {program} simulate
+  the bridge itself                  {program} serve --help
 `)
 }
 

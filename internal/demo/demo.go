@@ -32,7 +32,7 @@ type Stage struct {
 }
 
 // patience is how long the play waits for all that it waits for: the script
-// takes about 2 s.
+// takes about 3 s.
 const patience = 20 * time.Second
 
 // Report is what came of a play.

@@ -162,9 +162,9 @@ func waits() Scene {
 			},
 			{
 				ID: "call_11", Function: "estimate_delivery", Arguments: `{"parcel_id":"NO-18"}`,
-				Note:    "no answer within the 1 s that the route allows",
+				Note:    "no answer within the 2 s that the route allows",
 				Request: "GET carrier /estimates/NO-18", Statuses: []int{0},
-				Failure: journal.Timeout, Tells: "within 1 s",
+				Failure: journal.Timeout, Tells: "within 2 s",
 			},
 			{
 				ID: "call_12", Function: "report_loss", Arguments: loss,
