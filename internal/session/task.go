@@ -130,10 +130,10 @@ func (t *task) Sending(ctx context.Context, request []byte) error {
 	err = t.save(ctx, image, t.durability())
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
-	if err == nil && t.ended {
+	if err == nil && (t.ended || t.call.State.Settled()) {
 		err = errTurnEnded
 	}
-	if err != nil {
+	if err != nil && t.call.State == journal.Running {
 		t.call.State = journal.Pending
 		_ = t.f.m.cfg.Journal.Save(ctx, t.changed(), journal.Lazy)
 	}
@@ -145,7 +145,7 @@ func (t *task) begin(request []byte) (journal.Call, error) {
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
 	switch {
-	case t.ended:
+	case t.ended || t.call.State.Settled():
 		return journal.Call{}, errTurnEnded
 	case t.f.draining:
 		return journal.Call{}, errDraining
