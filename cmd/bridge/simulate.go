@@ -34,7 +34,22 @@ Further lines: @async NAME {json}, @text N, @wait 200ms, @approval, @connection,
 
   GET  /_sim/results   the tool results received
   GET  /_sim/requests  counts of requests
-  POST /_sim/faults    sets a fault, e.g. {"kind":"status","on":"post_events","status":503,"count":2}`,
+  POST /_sim/faults    sets a fault, e.g. {"kind":"status","on":"post_events","status":503,"count":2}
+
+A script gives the turns that the messages of a session start, whatever they say, and faults:
+  options: {base: kind, register_delay: 150ms}
+  turns:
+    - steps:
+        - - call: get_weather
+            arguments: '{"city":"Oslo"}'
+          - approval: true
+        - - wait: 1s
+          - fault: {kind: cut}
+          - call: get_time
+      say: That is all.
+    - message: 'call get_weather {"city":"Rome"}'
+  faults:
+    - {kind: status, on: post_events, status: 429, retry_after: 1, count: 2}`,
 		Example: "  bridge simulate\n  bridge simulate --addr 127.0.0.1:9000 --mode hostile\n  bridge simulate --script turns.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"functionbridge/internal/agentsim"
 )
 
 // lockedBuffer takes a command's output while the test reads it.
@@ -103,6 +105,19 @@ func TestSimulatePlaysAScript(t *testing.T) {
 	_, body := send(t, http.MethodPost, base+"/v1/agents/sessions", `{"agent":{"model":"m"},"environment":{"type":"none"},"input":"Hello."}`)
 	if !strings.Contains(body, `"name":"from_script"`) {
 		t.Errorf("the script's turn is not played: %s", body)
+	}
+}
+
+// The script in the help is one that can be run.
+func TestSimulateHelpShowsAScriptThatIsRead(t *testing.T) {
+	t.Parallel()
+	_, script, found := strings.Cut(newSimulateCmd().Long, "and faults:\n")
+	if !found {
+		t.Fatal("the help shows no script")
+	}
+	got, err := agentsim.ParseScript("help", []byte(script))
+	if err != nil || len(got.Turns) != 2 || len(got.Faults) != 1 {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

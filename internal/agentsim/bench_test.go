@@ -24,6 +24,7 @@ func BenchmarkCalls(b *testing.B) {
 }
 
 func benchmarkCalls(b *testing.B, texts int) {
+	b.Helper()
 	const sessions = 64
 	sim := agentsim.New(agentsim.Bench())
 	defer sim.Close()
@@ -63,6 +64,7 @@ func benchmarkCalls(b *testing.B, texts int) {
 
 // answerAll reads a stream and answers every call on it until the stream ends.
 func answerAll(b *testing.B, client *http.Client, url string) {
+	b.Helper()
 	do := func(method string, body io.Reader) *http.Response {
 		req, err := http.NewRequestWithContext(b.Context(), method, url, body)
 		if err != nil {

@@ -9,12 +9,6 @@ import (
 	"strings"
 )
 
-// row is one element of a list.
-type row struct {
-	id   string
-	json []byte
-}
-
 // page is what the query asks of a list.
 type page struct {
 	after string
@@ -133,55 +127,71 @@ func (ss *session) matches(q url.Values) bool {
 
 // serveItems lists the items of one turn, or of all turns for an empty turnID.
 func serveItems(w http.ResponseWriter, r *http.Request, ss *session, turnID string) {
+	items, apiErr := ss.listItems(turnID)
+	if apiErr != nil {
+		writeError(w, apiErr)
+		return
+	}
+	serveRows(w, r, items)
+}
+
+func (ss *session) listItems(turnID string) ([]row, *apiError) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	turns := ss.turns
 	if turnID != "" {
 		t := ss.turn(turnID)
 		if t == nil {
-			writeError(w, unknownTurn(turnID))
-			return
+			return nil, unknownTurn(turnID)
 		}
 		turns = []*turn{t}
 	}
-	var items []item
+	var items []row
 	for _, t := range turns {
 		items = append(items, t.items...)
 	}
-	serveRows(w, r, len(items), func(i int) row { return row{id: items[i].id, json: items[i].json} })
+	return items, nil
 }
 
 func serveTurns(w http.ResponseWriter, r *http.Request, ss *session) {
 	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	serveRows(w, r, len(ss.turns), func(i int) row { return row{id: ss.turns[i].id, json: ss.turns[i].append(nil, ss)} })
+	rows := make([]row, 0, len(ss.turns))
+	for _, t := range ss.turns {
+		rows = append(rows, row{id: t.id, json: t.append(nil, ss)})
+	}
+	ss.mu.Unlock()
+	serveRows(w, r, rows)
 }
 
 func serveTurn(w http.ResponseWriter, ss *session, turnID string) {
+	var b []byte
 	ss.mu.Lock()
-	defer ss.mu.Unlock()
-	t := ss.turn(turnID)
-	if t == nil {
+	if t := ss.turn(turnID); t != nil {
+		b = t.append(nil, ss)
+	}
+	ss.mu.Unlock()
+	if b == nil {
 		writeError(w, unknownTurn(turnID))
 		return
 	}
-	writeJSON(w, http.StatusOK, t.append(nil, ss))
+	writeJSON(w, http.StatusOK, b)
 }
 
-func serveRows(w http.ResponseWriter, r *http.Request, n int, get func(int) row) {
+// serveRows writes the page of all rows, given in order of creation, that the query asks for.
+func serveRows(w http.ResponseWriter, r *http.Request, all []row) {
 	p, apiErr := parsePage(r.URL.Query())
 	if apiErr != nil {
 		writeError(w, apiErr)
 		return
 	}
-	chosen, more, apiErr := p.pick(n, func(i int) string { return get(i).id })
+	chosen, more, apiErr := p.pick(len(all), func(i int) string { return all[i].id })
 	if apiErr != nil {
 		writeError(w, apiErr)
 		return
 	}
 	rows := make([]row, 0, len(chosen))
 	for _, i := range chosen {
-		rows = append(rows, get(i))
+		rows = append(rows, all[i])
 	}
 	writeRows(w, rows, more)
 }

@@ -73,7 +73,7 @@ type turn struct {
 	created, started, completed time.Time
 	announced                   []*entry // item.added was sent, not registered yet
 	open                        int      // required actions that hold the step
-	items                       []item
+	items                       []row
 	outputs                     int
 	calls                       []*call
 	keys                        []string
@@ -86,8 +86,8 @@ type turnPlan struct {
 	say     string // the agent's last words; "" tells what the functions answered
 }
 
-// item is a rendered item of a turn.
-type item struct {
+// row is a rendered element of a list: an item, a turn or a session.
+type row struct {
 	id   string
 	json []byte
 }

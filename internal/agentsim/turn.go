@@ -109,7 +109,7 @@ func (ss *session) announceCall(t *turn, a Action) {
 	t.announced = append(t.announced, c.entry)
 	ss.calls[c.id] = c
 	c.place = len(t.items)
-	ss.addItem(t, item{id: c.itemID, json: c.appendItem(nil, statusInProgress)}, c.output)
+	ss.addItem(t, row{id: c.itemID, json: c.appendItem(nil, statusInProgress)}, c.output)
 }
 
 func (ss *session) announceOther(t *turn, a Action) {
@@ -176,7 +176,7 @@ func (ss *session) answer(c *call, r *Result) {
 	stale := ss.staleSnapshot()
 	ss.unlist(c.entry)
 	id := ss.sim.newID("fco_")
-	ss.addItem(c.turn, item{id: id, json: appendOutputItem(nil, id, c, r)}, -1)
+	ss.addItem(c.turn, row{id: id, json: appendOutputItem(nil, id, c, r)}, -1)
 	ss.finishCall(c)
 	if stale != nil {
 		ss.sendSnapshot("agent.session.requires_action", stale)
@@ -346,7 +346,7 @@ func (ss *session) settleRequest(requestID string) bool {
 }
 
 // addItem stores an item and sends its item.added; output is its index among the outputs, -1 for other items.
-func (ss *session) addItem(t *turn, it item, output int) {
+func (ss *session) addItem(t *turn, it row, output int) {
 	t.items = append(t.items, it)
 	ss.sendItem("agent.session.turn.item.added", t, it.json, output)
 }
@@ -364,7 +364,7 @@ func (ss *session) finishCall(c *call) {
 
 func (ss *session) addUserMessage(t *turn) {
 	id := ss.sim.newID("msg_")
-	ss.addItem(t, item{id: id, json: appendUserMessage(nil, id, t.id, t.plan.message)}, -1)
+	ss.addItem(t, row{id: id, json: appendUserMessage(nil, id, t.id, t.plan.message)}, -1)
 }
 
 // addLastWords says what the plan says, or what the functions answered.
@@ -379,7 +379,7 @@ func (ss *session) addLastWords(t *turn) {
 	ss.sendItem("agent.session.turn.item.added", t, appendAssistantMessage(nil, id, t.id, statusInProgress, ""), output)
 	ss.sendText(t, id, output, text)
 	done := appendAssistantMessage(nil, id, t.id, statusCompleted, text)
-	t.items = append(t.items, item{id: id, json: done})
+	t.items = append(t.items, row{id: id, json: done})
 	ss.sendItem("agent.session.turn.item.done", t, done, output)
 }
 
