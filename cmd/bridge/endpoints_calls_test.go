@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,12 +59,12 @@ func TestOperatorSeesACallFromTheSessionToTheService(t *testing.T) {
 	if detail, _ := second["error"].(string); !strings.Contains(detail, "no such <order>") {
 		t.Errorf("the error is %q", detail)
 	}
-	wantMembers(t, second["arguments"].(map[string]any), map[string]any{"order": "<1>"})
-	attempts := second["attempts"].([]any)
+	wantMembers(t, second.at("arguments"), map[string]any{"order": "<1>"})
+	attempts := second.list("attempts")
 	if len(attempts) != 1 {
 		t.Fatalf("attempts are %v, want one", attempts)
 	}
-	wantMembers(t, attempts[0].(map[string]any), map[string]any{"status": json.Number("404")})
+	wantMembers(t, attempts[0], map[string]any{"status": json.Number("404")})
 
 	third := o.get(t, "/admin/calls/"+pathOf(id, turn, "c 3")).want(t, http.StatusOK).decode(t)
 	wantMembers(t, third, map[string]any{"arguments": "not JSON", "success": false, "failure": "invalid_arguments"})
@@ -142,13 +143,13 @@ func TestCallsAreListedInPagesNewestFirst(t *testing.T) {
 	t.Parallel()
 	b := startBridge(t, agentsim.Kind(), plainTable, ok, nil)
 	o := newOperator(t, b.daemon)
-	if got := o.get(t, "/admin/calls").want(t, http.StatusOK).decode(t); len(got["calls"].([]any)) != 0 || got["next"] != nil {
+	if got := o.get(t, "/admin/calls").want(t, http.StatusOK).decode(t); len(got.list("calls")) != 0 || got["next"] != nil {
 		t.Errorf("an empty journal lists %v", got)
 	}
 	began := time.Now().Add(-time.Hour)
 	for i := range 7 {
 		call := journal.Call{
-			Key:      journal.Key{SessionID: fmt.Sprintf("s%d", i%2), TurnID: "t", CallID: fmt.Sprint(i)},
+			Key:      journal.Key{SessionID: fmt.Sprintf("s%d", i%2), TurnID: "t", CallID: strconv.Itoa(i)},
 			Function: "greet", State: journal.Pending, CreatedAt: began.Add(time.Duration(i) * time.Second),
 		}
 		if i == 3 {
@@ -160,8 +161,8 @@ func TestCallsAreListedInPagesNewestFirst(t *testing.T) {
 	pages := 0
 	for after := ""; ; pages++ {
 		page := o.get(t, "/admin/calls?limit=3&after="+after).want(t, http.StatusOK).decode(t)
-		for _, c := range page["calls"].([]any) {
-			seen = append(seen, c.(map[string]any)["call_id"].(string))
+		for _, c := range page.list("calls") {
+			seen = append(seen, c.text("call_id"))
 		}
 		next, more := page["next"].(string)
 		if !more {
@@ -181,7 +182,7 @@ func TestCallsAreListedInPagesNewestFirst(t *testing.T) {
 		"session_id=s%2F1": 0, "limit=1000": 9, "state=&session_id=&function=&after=": 9,
 	} {
 		got := o.get(t, "/admin/calls?"+query).want(t, http.StatusOK)
-		if calls := got.decode(t)["calls"].([]any); len(calls) != want {
+		if calls := got.decode(t).list("calls"); len(calls) != want {
 			t.Errorf("%s selects %d calls, want %d", query, len(calls), want)
 		}
 	}
@@ -230,20 +231,20 @@ func TestOutcomesAreShownAsTheyAre(t *testing.T) {
 			}
 		}),
 	)
-	show := func(id string) map[string]any {
+	show := func(id string) object {
 		return o.get(t, "/admin/calls/s/t/"+id).want(t, http.StatusOK).decode(t)
 	}
 	wantMembers(t, show("running"), map[string]any{"success": nil, "output": nil, "error": nil, "failure": nil, "answered_at": nil})
 	wantMembers(t, show("empty"), map[string]any{"success": true, "output": ""})
 	wantMembers(t, show("jsontext"), map[string]any{"output": `{"a":1}`})
-	part := show("content")["output"].([]any)[0].(map[string]any)
+	part := show("content").list("output")[0]
 	wantMembers(t, part, map[string]any{"type": "input_text", "text": "a<b"})
 	late := show("late")
 	wantMembers(t, late, map[string]any{"state": "abandoned", "success": false, "failure": "unknown_outcome"})
-	wantMembers(t, late["late_outcome"].(map[string]any), map[string]any{"success": true, "output": "it ran", "error": nil, "failure": nil})
-	attempts := show("attempts")["attempts"].([]any)
-	wantMembers(t, attempts[0].(map[string]any), map[string]any{
+	wantMembers(t, late.at("late_outcome"), map[string]any{"success": true, "output": "it ran", "error": nil, "failure": nil})
+	attempts := show("attempts").list("attempts")
+	wantMembers(t, attempts[0], map[string]any{
 		"status": nil, "error": "The connection was reset.", "duration_ms": json.Number("1.5"),
 	})
-	wantMembers(t, attempts[1].(map[string]any), map[string]any{"status": json.Number("503"), "error": nil, "duration_ms": json.Number("2000")})
+	wantMembers(t, attempts[1], map[string]any{"status": json.Number("503"), "error": nil, "duration_ms": json.Number("2000")})
 }

@@ -16,7 +16,7 @@ func TestSessionsAreFollowedAndLeft(t *testing.T) {
 	release := make(chan struct{})
 	b := startBridge(t, agentsim.Kind(), plainTable, func(w http.ResponseWriter, r *http.Request) { <-release; ok(w, r) }, nil)
 	o := newOperator(t, b.daemon)
-	if got := o.get(t, "/admin/sessions").want(t, http.StatusOK).decode(t); len(got["sessions"].([]any)) != 0 || got["next"] != nil {
+	if got := o.get(t, "/admin/sessions").want(t, http.StatusOK).decode(t); len(got.list("sessions")) != 0 || got["next"] != nil {
 		t.Errorf("nothing is followed, and the list is %v", got)
 	}
 	o.get(t, "/admin/sessions/sess_1").want(t, http.StatusNotFound)
@@ -27,11 +27,11 @@ func TestSessionsAreFollowedAndLeft(t *testing.T) {
 	turn := b.sim.Play(id, agentsim.Step{agentsim.Call("greet", `{"a":1}`).WithID("call_1")})
 	b.waitState(t, journal.Key{SessionID: id, TurnID: turn, CallID: "call_1"}, journal.Running)
 	shown := o.get(t, "/admin/sessions/sess_1").want(t, http.StatusOK).decode(t)
-	pending := shown["pending"].([]any)
+	pending := shown.list("pending")
 	if len(pending) != 1 {
 		t.Fatalf("pending is %v, want one call", pending)
 	}
-	wantMembers(t, pending[0].(map[string]any), map[string]any{
+	wantMembers(t, pending[0], map[string]any{
 		"turn_id": turn, "call_id": "call_1", "function": "greet", "state": "running",
 	})
 	close(release)
@@ -73,8 +73,8 @@ func TestSessionsAreListedInPages(t *testing.T) {
 	var seen []string
 	for after := ""; ; {
 		page := o.get(t, "/admin/sessions?limit=2&after="+after).want(t, http.StatusOK).decode(t)
-		for _, s := range page["sessions"].([]any) {
-			seen = append(seen, s.(map[string]any)["session_id"].(string))
+		for _, s := range page.list("sessions") {
+			seen = append(seen, s.text("session_id"))
 		}
 		next, more := page["next"].(string)
 		if !more {
@@ -86,7 +86,7 @@ func TestSessionsAreListedInPages(t *testing.T) {
 		t.Errorf("the pages list %q", got)
 	}
 	all := o.get(t, "/admin/sessions?limit=5").want(t, http.StatusOK).decode(t)
-	if len(all["sessions"].([]any)) != 5 || all["next"] != nil {
+	if len(all.list("sessions")) != 5 || all["next"] != nil {
 		t.Errorf("a page of exactly all is %v", all)
 	}
 }

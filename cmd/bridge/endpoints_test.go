@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -126,15 +127,37 @@ type reply struct {
 }
 
 // decode reads the answer's JSON, numbers as they are written.
-func (r reply) decode(t *testing.T) map[string]any {
+func (r reply) decode(t *testing.T) object {
 	t.Helper()
-	var v map[string]any
+	var v object
 	decoder := json.NewDecoder(bytes.NewReader(r.body))
 	decoder.UseNumber()
 	if err := decoder.Decode(&v); err != nil {
 		t.Fatalf("answer %q: %v", r.body, err)
 	}
 	return v
+}
+
+// object is a decoded JSON object; what is missing reads as empty.
+type object map[string]any
+
+func (o object) at(name string) object {
+	member, _ := o[name].(map[string]any)
+	return member
+}
+
+func (o object) list(name string) []object {
+	items, _ := o[name].([]any)
+	list := make([]object, len(items))
+	for i, item := range items {
+		list[i], _ = item.(map[string]any)
+	}
+	return list
+}
+
+func (o object) text(name string) string {
+	s, _ := o[name].(string)
+	return s
 }
 
 // want demands a status; an error must say so in its body too.
@@ -205,7 +228,7 @@ func (o *operator) send(t *testing.T, method, target, body string, header ...str
 func (o *operator) check(r *http.Request, got reply) error {
 	if r.Method == http.MethodHead {
 		if len(got.body) > 0 {
-			return fmt.Errorf("HEAD has a body")
+			return errors.New("HEAD has a body")
 		}
 		return nil
 	}
@@ -237,7 +260,7 @@ func (o *operator) checkBody(route *routers.Route, got reply) error {
 	kind, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")
 	if got.status == http.StatusNoContent {
 		if len(got.body) > 0 || kind != "" {
-			return fmt.Errorf("204 has content")
+			return errors.New("204 has content")
 		}
 		return nil
 	}

@@ -37,7 +37,7 @@ func send(w http.ResponseWriter, status int, contentType string, body []byte) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // JSON and plain text, never shown as a page
+	_, _ = w.Write(body)
 }
 
 // pathValue returns a path parameter, percent-decoded; EscapedPath has seen to

@@ -120,6 +120,8 @@ func quoted(s string) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(s) // a string always encodes
+	if err := encoder.Encode(s); err != nil {
+		return json.RawMessage(`""`) // cannot be: a string always encodes
+	}
 	return out.Bytes()
 }

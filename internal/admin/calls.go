@@ -82,7 +82,7 @@ func (c *Calls) One(w http.ResponseWriter, r *http.Request) {
 }
 
 // errAfter is a cursor that no page gave out.
-var errAfter = errors.New("the parameter after must be what a page had as next") //nolint:gochecknoglobals // a sentinel
+var errAfter = errors.New("the parameter after must be what a page had as next")
 
 func readFilter(r *http.Request) (journal.Filter, error) {
 	q, err := readQuery(r, "session_id", "function", "state", "limit", "after")

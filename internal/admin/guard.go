@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"log/slog"
@@ -96,20 +97,22 @@ func Recover(log *slog.Logger) func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			wrapped := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 			defer func() {
-				caught := recover()
-				switch {
-				case caught == nil:
-					return
-				case caught == http.ErrAbortHandler: //nolint:errorlint // net/http compares it so
-					panic(caught)
+				if caught := recover(); caught != nil {
+					panicked(r.Context(), log, wrapped, caught)
 				}
-				log.ErrorContext(r.Context(), "panic while answering", "panic", caught, "stack", string(debug.Stack()))
-				if wrapped.Status() != 0 {
-					panic(http.ErrAbortHandler) // the answer has begun: break it off
-				}
-				problem(w, http.StatusInternalServerError, "The bridge failed to answer; the log says why.")
 			}()
 			next.ServeHTTP(wrapped, r)
 		})
 	}
+}
+
+func panicked(ctx context.Context, log *slog.Logger, w middleware.WrapResponseWriter, caught any) {
+	if caught == http.ErrAbortHandler { //nolint:errorlint // net/http compares it so
+		panic(caught)
+	}
+	log.ErrorContext(ctx, "panic while answering", "panic", caught, "stack", string(debug.Stack()))
+	if w.Status() != 0 {
+		panic(http.ErrAbortHandler) // the answer has begun: break it off
+	}
+	problem(w, http.StatusInternalServerError, "The bridge failed to answer; the log says why.")
 }
