@@ -147,6 +147,9 @@ func (d *delivery) receive(ctx context.Context, response *http.Response, a *atte
 	r.media = mediaOf(response.Header.Get("Content-Type"))
 	r.limit = limitOf(r.status, r.media, d.route.Result)
 	a.reply = r
+	if r.status < 200 {
+		return // another protocol was switched to: what follows is no reply
+	}
 	var err error
 	if *buf, err = r.read(response, (*buf)[:0]); err == nil {
 		return
@@ -166,8 +169,8 @@ func (d *delivery) judge(a *attempt) {
 	}
 	a.fate = decide(q)
 	patience := d.route.Timeout
-	if a.took < d.route.Timeout && d.route.AttemptTimeout > 0 {
-		patience = min(patience, d.route.AttemptTimeout)
+	if limit := d.route.AttemptTimeout; limit > 0 && a.took >= limit {
+		patience = limit
 	}
 	t := d.telling(patience)
 	if a.fault != faultNone {
@@ -187,7 +190,7 @@ func (d *delivery) report(ctx context.Context, a *attempt) {
 		return
 	}
 	d.f.log.LogAttrs(ctx, slog.LevelInfo, "call forwarded",
-		slog.String("session_id", d.call.SessionID),
+		slog.String("session_id", d.call.SessionID), //nolint:sloglint // attributes spare ten allocations a call
 		slog.String("turn_id", d.call.TurnID),
 		slog.String("call_id", d.call.CallID),
 		slog.String("function", d.call.Function),

@@ -40,7 +40,7 @@ func (silent) Sent(journal.Attempt, bool)            {}
 func BenchmarkForward(b *testing.B) {
 	up := quick(b)
 	f := newBench(b, fmt.Sprintf("version: 1\nroutes:\n  get_weather: { url: %s/x, idempotent: true }\n", up.URL), func(c *forward.Config) {
-		c.Logger = slog.New(slog.NewJSONHandler(io.Discard, nil))
+		c.Logger = slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // what a line costs is to be seen
 	})
 	call := f.call("get_weather", benchArguments)
 	session := journal.Session{ID: "sess_1"}

@@ -1,9 +1,12 @@
 package forward
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -12,31 +15,63 @@ import (
 
 const redacted = "[redacted]"
 
-// redactor replaces the exact values of a table's secrets, also as they stand
-// escaped in JSON.
+// redactor replaces the exact values of a table's secrets, also in the forms
+// in which a service may repeat them: as a JSON string and percent-encoded.
 type redactor struct{ replacer *strings.Replacer }
 
 func newRedactor(secrets []string) *redactor {
-	if len(secrets) == 0 {
-		return &redactor{}
-	}
 	var forms []string
 	for _, s := range secrets {
-		if s == "" {
-			continue
-		}
-		forms = append(forms, s)
-		if quoted, err := json.Marshal(s); err == nil {
-			forms = append(forms, strings.Trim(string(quoted), `"`))
-		}
+		forms = append(forms, s, strings.Trim(string(jsonString(s)), `"`),
+			url.PathEscape(s), url.QueryEscape(s), strings.ReplaceAll(url.QueryEscape(s), "+", "%20"))
 	}
 	// The longest first: a secret may be the beginning of another.
-	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) })
-	pairs := make([]string, 0, 2*len(forms))
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	var pairs []string
 	for _, form := range slices.Compact(forms) {
-		pairs = append(pairs, form, redacted)
+		if form != "" {
+			pairs = append(pairs, form, redacted)
+		}
+	}
+	if len(pairs) == 0 {
+		return &redactor{}
 	}
 	return &redactor{replacer: strings.NewReplacer(pairs...)}
+}
+
+// jsonString writes a string literal with no more escapes than JSON needs.
+func jsonString(s string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		return []byte(`""`)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+}
+
+// plainEscapes rewrites the strings of a valid JSON text with no more escapes
+// than needed: PHP writes \/ and Python \u00e9, and a secret is to be found.
+func plainEscapes(text string) string {
+	var b strings.Builder
+	s := scanner{data: []byte(text)}
+	for s.pos < len(s.data) {
+		start := s.pos
+		if s.data[start] != '"' {
+			b.WriteByte(s.data[start])
+			s.pos++
+			continue
+		}
+		if _, _, err := s.str(); err != nil {
+			return text
+		}
+		literal := s.data[start:s.pos]
+		if bytes.IndexByte(literal, '\\') >= 0 {
+			literal = jsonString(string(unescaped(literal)))
+		}
+		b.Write(literal)
+	}
+	return b.String()
 }
 
 func (r *redactor) text(s string) string {
@@ -54,8 +89,11 @@ func detail(text string, isText bool, r *redactor) string {
 		return ""
 	}
 	found := text
-	if member := memberOf(text); member != "" {
-		found = member
+	if gjson.Valid(text) {
+		found = plainEscapes(text)
+		if member := memberOf(found); member != "" {
+			found = member
+		}
 	}
 	if looksLikeHTML(found) {
 		return ""
@@ -65,11 +103,11 @@ func detail(text string, isText bool, r *redactor) string {
 	return clean(r.text(clean(r.text(found), math.MaxInt)), maxDetailBytes)
 }
 
-// memberOf finds the member of a problem document that is meant for people. A
-// member that is a list or an object is taken as its JSON text, as validation
-// errors often are.
+// memberOf finds the member of a problem document that is meant for people,
+// empty when there is none. A member that is a list or an object is taken as
+// its JSON text, as validation errors often are.
 func memberOf(text string) string {
-	if trimmed := strings.TrimLeft(text, jsonSpace); !strings.HasPrefix(trimmed, "{") || !gjson.Valid(trimmed) {
+	if !strings.HasPrefix(strings.TrimLeft(text, jsonSpace), "{") {
 		return ""
 	}
 	for _, path := range []string{"detail", "title", "error.message", "message", "error"} {

@@ -69,11 +69,12 @@ func TestRequestsAtOnceAreBounded(t *testing.T) {
 // newManyBubble is newBubble with routes r0, r1, … and a limit.
 func newManyBubble(t *testing.T, maxCalls, routes int, handler http.HandlerFunc) *bubble {
 	t.Helper()
-	yaml := "version: 1\ndefaults: { timeout: 300s }\nroutes:\n"
+	var yaml strings.Builder
+	yaml.WriteString("version: 1\ndefaults: { timeout: 300s }\nroutes:\n")
 	for i := range routes {
-		yaml += fmt.Sprintf("  r%d: \"http://upstream.test\"\n", i)
+		fmt.Fprintf(&yaml, "  r%d: \"http://upstream.test\"\n", i)
 	}
-	return startBubble(t, yaml, handler, func(c *forward.Config) { c.MaxCalls = maxCalls })
+	return startBubble(t, yaml.String(), handler, func(c *forward.Config) { c.MaxCalls = maxCalls })
 }
 
 // A slow service delays no call of another, and a call whose turn does not

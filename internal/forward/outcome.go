@@ -116,7 +116,7 @@ func (t telling) refused(r *reply, waitSeconds int64) journal.Outcome {
 	if text := t.detailOf(r); text != "" {
 		what += ": " + text
 	}
-	if r.status == http.StatusInternalServerError && !t.idempotent {
+	if kind == journal.UpstreamError && r.status != http.StatusNotImplemented && !t.idempotent {
 		todo = "It may have been carried out; check that before you call it again."
 	}
 	return failure(kind, what, todo)

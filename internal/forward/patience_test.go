@@ -228,7 +228,7 @@ func TestTheCallEndsAtItsDeadline(t *testing.T) {
 		"no headers":               {", timeout: 10s", silent, 1, journal.UnknownOutcome, "did not answer within 10 s", 10 * time.Second},
 		"no headers, idempotent":   {", timeout: 10s, idempotent: true", silent, 1, journal.Timeout, "did not answer within 10 s", 10 * time.Second},
 		"attempts":                 {", timeout: 10s, attempt_timeout: 4s, idempotent: true, retry: { attempts: 9, min_wait: 1s, max_wait: 1s }", silent, 2, journal.Timeout, "did not answer within 4 s in 2 attempts", 9 * time.Second},
-		"attempts, cut at the end": {", timeout: 10s, attempt_timeout: 4s, idempotent: true, retry: { attempts: 9, min_wait: 500ms, max_wait: 500ms }", silent, 3, journal.Timeout, "in 3 attempts", 10 * time.Second},
+		"attempts, cut at the end": {", timeout: 10s, attempt_timeout: 4s, idempotent: true, retry: { attempts: 9, min_wait: 500ms, max_wait: 500ms }", silent, 3, journal.Timeout, "did not answer within 10 s in 3 attempts", 10 * time.Second},
 		"pause beyond":             {", timeout: 10s, retry: { min_wait: 20s, max_wait: 20s }", busy(429, ""), 1, journal.RateLimited, "429", 0},
 	}
 	for name, test := range tests {

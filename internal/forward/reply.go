@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"mime"
@@ -115,7 +116,7 @@ func (r *reply) read(response *http.Response, buf []byte) ([]byte, error) {
 	if coded {
 		var err error
 		if body, err = decoded(response.Header["Content-Encoding"], raw); err != nil {
-			return buf, r.damaged(raw, err)
+			return buf, r.damaged(raw)
 		}
 	} else {
 		r.size = response.ContentLength
@@ -123,7 +124,7 @@ func (r *reply) read(response *http.Response, buf []byte) ([]byte, error) {
 	buf, err := fill(buf, body, r.limit+1)
 	r.body = buf
 	if err != nil {
-		return buf, r.damaged(raw, err)
+		return buf, r.damaged(raw)
 	}
 	if int64(len(buf)) > r.limit {
 		r.oversize, r.body = true, buf[:r.limit]
@@ -133,12 +134,11 @@ func (r *reply) read(response *http.Response, buf []byte) ([]byte, error) {
 
 // damaged tells a broken connection, which it returns, from a stream that came
 // whole and cannot be decoded.
-func (r *reply) damaged(raw *source, err error) error {
+func (r *reply) damaged(raw *source) error {
 	if raw.err != nil && !errors.Is(raw.err, io.EOF) {
 		return raw.err
 	}
 	r.undecodable = true
-	_ = err
 	return nil
 }
 
@@ -182,6 +182,9 @@ func (r *reply) text() string {
 	if e := encodingOf(r.media.charset); e != nil {
 		if out, err := e.NewDecoder().Bytes(body); err == nil {
 			body = out
+		}
+		if r.oversize {
+			body = bytes.TrimSuffix(body, []byte("\uFFFD"))
 		}
 	} else if r.oversize {
 		body = whole(body)

@@ -2,9 +2,9 @@ package forward_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -98,9 +98,7 @@ func TestTheJournaledRequestIsSentAgain(t *testing.T) {
 		t.Errorf("the second attempt has the token %q", got[1].header.Get("X-Token"))
 	}
 	got[1].header.Set("X-Token", "old-token")
-	a, _ := json.Marshal(got[0].header)
-	c, _ := json.Marshal(got[1].header)
-	if string(a) != string(c) || got[0].method != got[1].method || got[0].uri != got[1].uri || got[0].body != got[1].body {
+	if !reflect.DeepEqual(got[0].header, got[1].header) || got[0].method != got[1].method || got[0].uri != got[1].uri || got[0].body != got[1].body {
 		t.Errorf("attempts differ:\n%+v\n%+v", got[0], got[1])
 	}
 	if strings.Contains(string(first.requests[0]), "old-token") {
@@ -145,11 +143,7 @@ type canceling struct {
 func (c *canceling) Sent(journal.Attempt, bool) { c.cancel() }
 
 // panicking fails at the n-th thing that it is told.
-type panicking struct {
-	recorder
-
-	atSending bool
-}
+type panicking struct{ atSending bool }
 
 func (p *panicking) Sending(context.Context, []byte) error {
 	if p.atSending {

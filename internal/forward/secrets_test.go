@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,8 +16,8 @@ import (
 func noSecret(t *testing.T, where, text string) {
 	t.Helper()
 	for _, secret := range secrets() {
-		quoted, _ := json.Marshal(secret)
-		for _, form := range []string{secret, strings.Trim(string(quoted), `"`)} {
+		quoted := strconv.Quote(secret)
+		for _, form := range []string{secret, quoted[1 : len(quoted)-1]} {
 			if strings.Contains(text, form) {
 				t.Errorf("%s holds the secret %s: %s", where, form, text)
 			}
@@ -40,10 +41,14 @@ func TestSecretsAreInNoErrorLogOrRecord(t *testing.T) {
 		}
 	}
 	for name, handler := range map[string]http.HandlerFunc{
-		"not reached":          nil,
-		"echoed as text":       echo(401, "bad key %s!"),
-		"echoed in JSON":       quoting(403),
-		"echoed in a 500":      quoting(500),
+		"not reached":         nil,
+		"echoed as text":      echo(401, "bad key %s!"),
+		"echoed in JSON":      quoting(403),
+		"echoed in a 500":     quoting(500),
+		"echoed with escapes": echoEscaped,
+		"echoed as a URL": func(w http.ResponseWriter, r *http.Request) {
+			echo(404, "no route for "+strings.ReplaceAll(r.RequestURI, "%", "%%")+" %.0s")(w, r)
+		},
 		"echoed at the cut":    func(w http.ResponseWriter, r *http.Request) { echo(404, strings.Repeat("x", 2040)+"%s")(w, r) },
 		"echoed over lines":    echo(404, "a\n%s\tb"),
 		"no reply":             func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -84,6 +89,15 @@ func TestSecretsAreInNoErrorLogOrRecord(t *testing.T) {
 			}
 		})
 	}
+}
+
+// echoEscaped writes every character of a secret as \uXXXX.
+func echoEscaped(w http.ResponseWriter, r *http.Request) {
+	var b strings.Builder
+	for _, c := range r.Header.Get("X-Api-Key") {
+		fmt.Fprintf(&b, "\\u%04x", c)
+	}
+	answerJSON(w, 422, []byte(`{"detail":[{"input":"`+b.String()+`"}]}`))
 }
 
 func answerJSON(w http.ResponseWriter, status int, text []byte) {
