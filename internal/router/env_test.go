@@ -107,6 +107,22 @@ func TestWireTakesTheValuesOfTheTableInForce(t *testing.T) {
 	}
 }
 
+// A value that cannot stand in a header is found when a table is read; a request
+// that outlived its table meets it here.
+func TestWireRefusesControlCharactersInHeaders(t *testing.T) {
+	t.Parallel()
+	before := parse(t, secretTable, awkward())
+	request, err := lookup(t, before, "f").Build([]byte(`{"id":1}`), values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	after := parse(t, "version: 1\nroutes: {}\n", map[string]string{"HOST": "h", "PORT": "1", "KEY": "k", "TOKEN": "s3cret\r\nX-Injected: 1", "NONE": ""})
+	wire, err := after.Wire(request)
+	if err == nil || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("%+v, %v", wire, err)
+	}
+}
+
 func TestOneVariableWithTwoDefaults(t *testing.T) {
 	t.Parallel()
 	const text = `

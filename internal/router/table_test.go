@@ -85,7 +85,7 @@ func TestRouteOverridesDefaultsKeyByKey(t *testing.T) {
 	}
 	byPath := lookup(t, table, "by-path")
 	if byPath.Retry != (router.Retry{Attempts: 7, MinWait: time.Second, MaxWait: 5 * time.Second}) || byPath.Timeout != 3*time.Second ||
-		byPath.AttemptTimeout != 2*time.Second || byPath.Method != "PUT" || byPath.Idempotent || byPath.Upstream != "u" {
+		byPath.AttemptTimeout != 2*time.Second || !byPath.Result.HTML || byPath.Method != "PUT" || byPath.Idempotent || byPath.Upstream != "u" {
 		t.Errorf("%+v", byPath)
 	}
 	byURL := lookup(t, table, "by-url")
@@ -145,10 +145,12 @@ func TestToolsAreRoutesWithDescriptionAndParameters(t *testing.T) {
 version: 1
 routes:
   both: { url: "http://h/", description: "a < b & c", parameters: { type: object } }
+  html: { url: "http://h/", description: x, parameters: { properties: { "<b>&": { pattern: "^<" } } } }
   description: { url: "http://h/", description: x }
   parameters: { url: "http://h/", parameters: { type: object } }
 `, nil)
-	if got := string(table.Tools()); got != `[{"type":"function","name":"both","description":"a < b & c","parameters":{"type":"object"}}]` {
+	if got := string(table.Tools()); got != `[{"type":"function","name":"both","description":"a < b & c","parameters":{"type":"object"}},`+
+		`{"type":"function","name":"html","description":"x","parameters":{"properties":{"<b>&":{"pattern":"^<"}}}}]` {
 		t.Errorf("got %s", got)
 	}
 	if got := string(parse(t, "version: 1\nroutes: {}\n", nil).Tools()); got != "[]" {
