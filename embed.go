@@ -10,4 +10,4 @@ import _ "embed"
 // CARRIER_URL, and have defaults.
 //
 //go:embed routes.yaml
-var SampleRoutes []byte //nolint:gochecknoglobals // go:embed needs a package variable
+var SampleRoutes []byte

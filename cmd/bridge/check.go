@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 
 	"github.com/spf13/cobra"
 
@@ -61,7 +62,11 @@ func printProblems(out, errOut io.Writer, err error) {
 		}
 		return
 	}
-	_, _ = fmt.Fprintf(errOut, "bridge: %v\n", err)
+	hint := ""
+	if errors.Is(err, fs.ErrNotExist) {
+		hint = "; name the table, or set BRIDGE_ROUTES"
+	}
+	_, _ = fmt.Fprintf(errOut, "bridge: %v%s\n", err, hint)
 }
 
 func countRoutes(n int) string {

@@ -301,7 +301,7 @@ func isLoopback(addr string) bool {
 
 // kubernetesService matches what Kubernetes injects for a Service called
 // "bridge"; these variables are neither ours nor a mistake.
-var kubernetesService = regexp.MustCompile(`^BRIDGE_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`) //nolint:gochecknoglobals // a compiled constant
+var kubernetesService = regexp.MustCompile(`^BRIDGE_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$`)
 
 // environmentWarnings names the variables that look like a misspelt one of
 // ours, and those of features that do not exist yet.
@@ -328,8 +328,8 @@ func environmentWarnings(environ []string) []string {
 func variableNames() []string {
 	t := reflect.TypeFor[environment]()
 	names := make([]string, 0, t.NumField())
-	for i := range t.NumField() {
-		names = append(names, "BRIDGE_"+strings.ToUpper(splitWords(t.Field(i).Name)))
+	for field := range t.Fields() {
+		names = append(names, "BRIDGE_"+strings.ToUpper(splitWords(field.Name)))
 	}
 	return names
 }

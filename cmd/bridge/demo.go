@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -71,8 +72,8 @@ type demonstration struct {
 // run shows everything and takes it down again.
 func (s *demonstration) run(ctx context.Context) (err error) {
 	defer func() {
-		for i := len(s.teardown) - 1; i >= 0; i-- {
-			err = errors.Join(err, s.teardown[i]())
+		for _, step := range slices.Backward(s.teardown) {
+			err = errors.Join(err, step())
 		}
 	}()
 	switch err := s.build(ctx); {

@@ -56,7 +56,7 @@ func newKillRig(t *testing.T, options agentsim.Options, sessions int) (*killRig,
 	dir := t.TempDir()
 	r := &killRig{sim: agentsim.New(options)}
 	r.service = newService(t, func(w http.ResponseWriter, req *http.Request) {
-		time.Sleep(rand.N(20 * time.Millisecond)) // a service takes its time
+		<-time.After(rand.N(20 * time.Millisecond)) // a service takes its time
 		ok(w, req)
 	})
 	api := httptest.NewServer(r.sim)
@@ -109,7 +109,7 @@ func TestKilledBridgeLosesNoCallAndRepeatsNoSideEffect(t *testing.T) {
 			}
 			for range kills {
 				p := startProcess(t, r.env...)
-				time.Sleep(100*time.Millisecond + rand.N(300*time.Millisecond)) // real processes live in real time
+				<-time.After(100*time.Millisecond + rand.N(300*time.Millisecond)) // real processes live in real time
 				p.kill(t)
 			}
 			p := startProcess(t, r.env...)

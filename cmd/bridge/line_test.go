@@ -103,7 +103,7 @@ func newLine(t *testing.T, options agentsim.Options, answer http.HandlerFunc, ch
 }
 
 func (l *line) serve(p *agentsim.Pipe, h http.Handler) {
-	s := &http.Server{Handler: h} //nolint:gosec // a pipe has no slow strangers
+	s := &http.Server{Handler: h}
 	l.servers = append(l.servers, s)
 	go func() { _ = s.Serve(p) }()
 }
@@ -189,13 +189,6 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// inBubble runs a test in fake time.
-func inBubble(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	t.Parallel()
-	synctest.Test(t, test)
-}
-
 func (l *line) wantState(t *testing.T, session, turn, callID string, want journal.State) journal.Call {
 	t.Helper()
 	c := l.call(t, session, turn, callID)
@@ -220,12 +213,14 @@ func (l *line) fault(t *testing.T, f agentsim.Fault) {
 }
 
 func TestSilentStreamIsReopenedAndItsCallRuns(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Options{}, ok, func(c *session.Config) { c.ResyncInterval = time.Hour })
 		id := l.follow(t)
+		pass(10 * time.Second) // past the reads that follow the opening of a stream
 		l.fault(t, agentsim.Fault{Kind: agentsim.FaultSilence, SessionID: id})
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
-		pass(50 * time.Second)
+		pass(40 * time.Second)
 		l.wantRequests(t, "c1", 0)
 		pass(15 * time.Second)
 		l.wantRequests(t, "c1", 1)
@@ -234,7 +229,8 @@ func TestSilentStreamIsReopenedAndItsCallRuns(t *testing.T) {
 }
 
 func TestForgottenResultIsPostedAgainAndThenUnderAnotherKey(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, nil)
 		id := l.follow(t)
 		l.fault(t, agentsim.Fault{Kind: agentsim.FaultForget, On: agentsim.PostEvents, SessionID: id, Count: 4, KeepKey: true})
@@ -257,7 +253,8 @@ func TestForgottenResultIsPostedAgainAndThenUnderAnotherKey(t *testing.T) {
 }
 
 func TestLongRetryAfterOnAResultIsWaitedOut(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, nil)
 		id, other := l.follow(t), l.follow(t)
 		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, SessionID: id, Status: 429, RetryAfter: "300"})
@@ -295,7 +292,8 @@ func TestCancelledTurn(t *testing.T) {
 		{"lets a side effect finish and keeps its outcome", "slow_pay", `{"ok":true}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, agentsim.Kind(), slowly, nil)
 				id := l.follow(t)
 				turn := l.sim.Play(id, agentsim.Step{agentsim.Call(c.function, `{}`).WithID("c1")})
@@ -319,7 +317,8 @@ func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
 	t.Parallel()
 	for name, options := range agentsim.Positions() {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, options, ok, nil)
 				id := l.follow(t)
 				l.fault(t, agentsim.Fault{Kind: agentsim.FaultLostReply, On: agentsim.PostEvents, SessionID: id})
@@ -336,7 +335,8 @@ func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
 }
 
 func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, nil)
 		id := l.follow(t)
 		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, SessionID: id, Status: 413, Count: 3})
@@ -353,7 +353,8 @@ func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {
 }
 
 func TestPageInPlaceOfAStreamIsNotHammered(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, nil)
 		l.fault(t, agentsim.Fault{Kind: agentsim.FaultHTML, On: agentsim.OpenStream, Count: -1})
 		id := l.follow(t)
@@ -367,7 +368,8 @@ func TestPageInPlaceOfAStreamIsNotHammered(t *testing.T) {
 }
 
 func TestSlowCallDelaysNoOther(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), slowly, nil)
 		id := l.follow(t)
 		turn := l.sim.Play(id, agentsim.Step{
@@ -382,7 +384,8 @@ func TestSlowCallDelaysNoOther(t *testing.T) {
 }
 
 func TestGoneSessionIsLeftAndItsCallsAbandoned(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), slowly, nil)
 		id := l.follow(t)
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
@@ -402,7 +405,8 @@ func TestGoneSessionIsLeftAndItsCallsAbandoned(t *testing.T) {
 }
 
 func TestRefusedKeyIsSaidAndHeals(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, nil)
 		id := l.follow(t)
 		for _, on := range []agentsim.Endpoint{agentsim.OpenStream, agentsim.GetSession, agentsim.PostEvents} {
@@ -423,7 +427,8 @@ func TestRefusedKeyIsSaidAndHeals(t *testing.T) {
 }
 
 func TestDrainFinishesWhatRunsAndTheNextProcessDoesTheRest(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), slowly, nil)
 		id := l.follow(t)
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1")}, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c2")})
@@ -443,7 +448,8 @@ func TestDrainFinishesWhatRunsAndTheNextProcessDoesTheRest(t *testing.T) {
 }
 
 func TestCutDrainIsTreatedAsACrash(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), slowly, nil)
 		id := l.follow(t)
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1"), agentsim.Call("slow_look", `{}`).WithID("c2")})
@@ -468,7 +474,8 @@ func TestCallPendingBeforeTheStartIsAnswered(t *testing.T) {
 	t.Parallel()
 	for name, options := range agentsim.Positions() {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, options, ok, nil)
 				id := l.sim.CreateSession(agentsim.SessionSpec{})
 				turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
@@ -493,7 +500,8 @@ func TestStreamMishapsLoseNothingAndRepeatNothing(t *testing.T) {
 	for _, kind := range faults {
 		for name, options := range agentsim.Positions() {
 			t.Run(string(kind)+"/"+name, func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
 					l := newLine(t, options, ok, nil)
 					id := l.follow(t)
 					turn := l.sim.Play(id,
@@ -527,7 +535,8 @@ func TestAPIMishapsAreRiddenOut(t *testing.T) {
 	for name, fault := range kinds {
 		for _, on := range []agentsim.Endpoint{agentsim.OpenStream, agentsim.GetSession, agentsim.PostEvents} {
 			t.Run(name+" on "+on.String(), func(t *testing.T) {
-				inBubble(t, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
 					if fault.Kind == agentsim.FaultHTML && on == agentsim.PostEvents {
 						return // a 200 is an acceptance; the forgotten result has a test of its own
 					}
@@ -549,7 +558,8 @@ func TestParallelCallsOfTwoSessions(t *testing.T) {
 	t.Parallel()
 	for name, options := range agentsim.Positions() {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
 				l := newLine(t, options, ok, nil)
 				for _, id := range []string{l.follow(t), l.follow(t)} {
 					turn := l.sim.Play(id, agentsim.Step{
@@ -574,7 +584,8 @@ func TestParallelCallsOfTwoSessions(t *testing.T) {
 }
 
 func TestSessionsOfAnAgentAreFound(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, func(c *session.Config) { c.Agents = []string{"agent_1"} })
 		var ours []string
 		for range 120 { // more than a page
@@ -598,7 +609,8 @@ func TestSessionsOfAnAgentAreFound(t *testing.T) {
 }
 
 func TestSessionThatIsLeftStaysLeftAlsoAfterARestart(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), slowly, func(c *session.Config) { c.Agents = []string{"agent_1"} })
 		id := l.sim.CreateSession(agentsim.SessionSpec{AgentID: "agent_1"})
 		pass(20 * time.Second)
@@ -625,7 +637,8 @@ func TestSessionThatIsLeftStaysLeftAlsoAfterARestart(t *testing.T) {
 }
 
 func TestFailedSessionIsLeftAndNotLookedForAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), slowly, nil)
 		id := l.follow(t)
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
@@ -647,7 +660,8 @@ func TestFailedSessionIsLeftAndNotLookedForAgain(t *testing.T) {
 }
 
 func TestUnsettledCallsAreFinishedThoughTheSessionIsNoLongerNamed(t *testing.T) {
-	inBubble(t, func(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t, agentsim.Kind(), ok, nil)
 		id := l.sim.CreateSession(agentsim.SessionSpec{})
 		l.stop(t, time.Second)

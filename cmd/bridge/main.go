@@ -53,6 +53,7 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 		return usagef("%v; `%s --help` shows the flags", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
+	//nolint:contextcheck // each command gets its context when it is run
 	root.AddCommand(newServeCmd(hurry), newCheckCmd(), newToolsCmd(), newHealthCmd(),
 		newCallCmd(), newDemoCmd(), newSimulateCmd(), newVersionCmd())
 	for _, c := range root.Commands() {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -46,7 +47,7 @@ func newServeCmd(hurry context.Context) *cobra.Command {
 func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
 	log := newLogger(logs, s.LogLevel, s.LogFormat)
 	for _, warning := range s.Warnings {
-		log.Warn("check the environment", "warning", warning)
+		log.WarnContext(ctx, "check the environment", "warning", warning)
 	}
 	d, err := startDaemon(ctx, s, log)
 	if err != nil {
@@ -101,7 +102,7 @@ func startDaemon(ctx context.Context, s settings, log *slog.Logger) (_ *daemon, 
 			return nil, err
 		}
 	}
-	log.Info("bridge started", "version", version, "addr", d.addr, "admin_addr", d.adminAddr,
+	log.InfoContext(ctx, "bridge started", "version", version, "addr", d.addr, "admin_addr", d.adminAddr,
 		"routes", len(d.table.Load().Routes()), "journal", s.DatabasePath)
 	return d, nil
 }
@@ -111,8 +112,8 @@ func (d *daemon) onStop(step func() error) { d.teardown = append(d.teardown, ste
 // takeDown undoes what was started, last things first.
 func (d *daemon) takeDown() error {
 	var errs []error
-	for i := len(d.teardown) - 1; i >= 0; i-- {
-		errs = append(errs, d.teardown[i]())
+	for _, step := range slices.Backward(d.teardown) {
+		errs = append(errs, step())
 	}
 	d.teardown = nil
 	return errors.Join(errs...)
@@ -122,12 +123,12 @@ func (d *daemon) takeDown() error {
 // or hurry ends, and takes everything down.
 func (d *daemon) stop(hurry context.Context) error {
 	d.draining.Store(true)
-	d.log.Info("draining", "timeout", d.settings.DrainTimeout.String())
+	d.log.InfoContext(hurry, "draining", "timeout", d.settings.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(hurry, d.settings.DrainTimeout)
 	defer cancel()
 	d.sessions.Drain(ctx)
 	err := d.takeDown()
-	d.log.Info("bridge stopped")
+	d.log.InfoContext(hurry, "bridge stopped")
 	return err
 }
 
@@ -165,7 +166,7 @@ func (d *daemon) buildForwarder(context.Context) error {
 }
 
 func (d *daemon) buildSessions(context.Context) error {
-	client, err := session.NewClient(session.ClientConfig{
+	client, err := session.NewClient(session.ClientConfig{ //nolint:contextcheck // the client makes no request here
 		APIKey: d.settings.APIKey, BaseURL: d.settings.BaseURL, OrgID: d.settings.OrgID, ProjectID: d.settings.ProjectID,
 		UserAgent: "functionbridge/" + version, Rate: d.settings.APIRate,
 	})
@@ -219,7 +220,7 @@ func (d *daemon) serveHTTP(ctx context.Context, setting, addr string, handler ht
 			d.failed <- fmt.Errorf("%s: serving on %s: %w", setting, addr, err)
 		}
 	}()
-	d.onStop(func() error {
+	d.onStop(func() error { //nolint:contextcheck // a stop outlives the context of the start
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		err := server.Shutdown(ctx)

@@ -114,18 +114,18 @@ func (w testWriter) Write(p []byte) (int, error) {
 }
 
 // waitState waits until a call of the journal is in a state.
-func (b *bridgeUnderTest) waitState(t *testing.T, key journal.Key, want journal.State) journal.Call {
+func (b *bridgeUnderTest) waitState(t *testing.T, key journal.Key, want journal.State) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		call, err := b.daemon.journal.Call(t.Context(), key)
 		if err == nil && call.State == want {
-			return call
+			return
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("call %v is %q (error %v), want %q", key, call.State, err, want)
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 }
 

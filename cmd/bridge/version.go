@@ -10,8 +10,8 @@ import (
 
 // version and commit are set by the linker (see the Makefile).
 var (
-	version = "dev" //nolint:gochecknoglobals // the linker's -X needs a package variable
-	commit  = ""    //nolint:gochecknoglobals // the linker's -X needs a package variable
+	version = "dev"
+	commit  = "" //nolint:gochecknoglobals // the linker's -X needs a package variable
 )
 
 func newVersionCmd() *cobra.Command {

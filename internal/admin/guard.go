@@ -96,7 +96,7 @@ func Recover(log *slog.Logger) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			wrapped := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
-			defer func() {
+			defer func() { //nolint:contextcheck // it is the request's own
 				if caught := recover(); caught != nil {
 					panicked(r.Context(), log, wrapped, caught)
 				}

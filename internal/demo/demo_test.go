@@ -2,7 +2,6 @@ package demo
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -50,7 +49,7 @@ func TestSampleTableIsValidAndMatchesTheScript(t *testing.T) {
 	}
 }
 
-// call is a call that came out as scripted.
+// asScripted is a call that came out as it should.
 func asScripted() playedCall {
 	key := journal.Key{SessionID: "s", TurnID: "t", CallID: "c"}
 	return playedCall{
@@ -208,7 +207,7 @@ func TestServiceThatHangsLetsGoWithItsCaller(t *testing.T) {
 		_ = res.Body.Close()
 		t.Fatalf("answered %d, want a timeout", res.StatusCode)
 	}
-	if err := errors.Join(service.Close()); err != nil {
+	if err := service.Close(); err != nil {
 		t.Fatal(err)
 	}
 }

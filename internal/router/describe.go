@@ -98,11 +98,8 @@ func show(pieces []piece) string {
 	var out strings.Builder
 	for _, p := range pieces {
 		switch {
-		case p.mark != nil && strings.HasPrefix(p.mark.key, hiddenUserinfo):
-			out.WriteString(masked)
 		case p.mark != nil:
-			name, _, _ := strings.Cut(p.mark.key, ":")
-			out.WriteString("${" + name + "}")
+			out.WriteString(showMark(p.mark.key))
 		case p.expr != nil:
 			out.WriteString(p.expr.text)
 		default:
@@ -110,6 +107,44 @@ func show(pieces []piece) string {
 		}
 	}
 	return out.String()
+}
+
+// Shown is the request for people: marks stand as ${VAR}, a user and password of
+// the URL is masked, and a dollar sign is one. It is for reading only: Wire cannot
+// take it.
+func (r Request) Shown() Request {
+	r.URL = showMarks(r.URL)
+	query := make([]string, len(r.Query))
+	for i, pair := range r.Query {
+		query[i] = showMarks(pair)
+	}
+	headers := make([]Header, len(r.Headers))
+	for i, h := range r.Headers {
+		headers[i] = Header{Name: h.Name, Value: showMarks(h.Value)}
+	}
+	r.Query, r.Headers = query, headers
+	return r
+}
+
+// markOrDollar matches what has a meaning in the texts of a Request.
+var markOrDollar = regexp.MustCompile(`\$\$|\$\{[^}]*\}`)
+
+func showMarks(text string) string {
+	return markOrDollar.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "$$" {
+			return "$"
+		}
+		return showMark(found[len("${") : len(found)-len("}")])
+	})
+}
+
+// showMark is ${VAR} for the key of a mark.
+func showMark(key string) string {
+	if strings.HasPrefix(key, hiddenUserinfo) {
+		return masked
+	}
+	name, _, _ := strings.Cut(key, ":")
+	return "${" + name + "}"
 }
 
 // tool is one entry of agent.tools.

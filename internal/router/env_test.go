@@ -171,6 +171,42 @@ func TestUnsetVariablesAreWarningsWhenAllowed(t *testing.T) {
 	}
 }
 
+func TestTheRestOfAURLIsCheckedWhenVariablesAreUnset(t *testing.T) {
+	t.Parallel()
+	env := envOf(nil)
+	env.AllowUnset = true
+	for url, good := range map[string]bool{
+		"${A}": true, "${A}/x": true, "${A}://host/": true, "http://${A}:${B}/${C}/{x}": true, "http://host:80${A}/": true, "https://${A}.example/": true,
+		"${A}/../x": false, "http://${A}{x}": false, "ftp://${A}/": false, "${A}{x}": false, "http://${A}:port/": false,
+	} {
+		_, err := router.Parse("routes.yaml", []byte("version: 1\nroutes:\n  f: \""+url+"\"\n"), env)
+		if (err == nil) != good {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+func TestShownRequestIsForReading(t *testing.T) {
+	t.Parallel()
+	table := parse(t, `
+version: 1
+routes:
+  f: { url: "http://user:password@host/$x/{id}?k=${KEY}", headers: { X-A: "${KEY:-other} costs 5$ {id}" }, query: { q: "${KEY:-third}" } }
+`, map[string]string{"KEY": ""})
+	request, err := lookup(t, table, "f").Build([]byte(`{"id":"${KEY}"}`), values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := request.Shown()
+	if shown.URL != "http://[redacted]@host/$x/%24%7BKEY%7D" || !slices.Equal(shown.Query, []string{"k=${KEY}", "q=${KEY}"}) ||
+		shown.Headers[0].Value != "${KEY} costs 5$ ${KEY}" || shown.Method != "POST" {
+		t.Errorf("%+v", shown)
+	}
+	if _, err := table.Wire(request); err != nil {
+		t.Errorf("the request itself changed: %v", err)
+	}
+}
+
 func TestSecretsAreTheValuesLongestFirst(t *testing.T) {
 	t.Parallel()
 	table := parse(t, "version: 1\nroutes:\n  f: { url: \"http://u:pw@host/\", headers: { X-A: \"${A}\", X-B: \"${B}${EMPTY}\" } }\n", map[string]string{"A": "short", "B": "much longer", "EMPTY": ""})

@@ -156,10 +156,10 @@ func (r *reader) target(fields map[string]field, env *environment) target {
 // url reads a whole URL; nil means that it cannot be used.
 func (r *reader) url(f field, env *environment) *address {
 	a := r.address(f, env)
-	if a == nil || hasUnset(a.head) {
-		return a
+	if a == nil {
+		return nil
 	}
-	if err := checkBase(a.head); err != nil {
+	if err := checkBase(withPlaceholders(a.head)); err != nil {
 		r.wrongf(f, "bad URL: %s", err)
 		return nil
 	}

@@ -229,7 +229,22 @@ func (r *reader) mark(f field, inner string, env *environment) (*mark, bool) {
 	return &m, ok || env.env.AllowUnset
 }
 
-// hasUnset says that a part of the value is not known.
-func hasUnset(pieces []piece) bool {
-	return slices.ContainsFunc(pieces, func(p piece) bool { return p.mark != nil && p.mark.unset })
+// withPlaceholders gives the variables of a URL that are not set a value that
+// fits where they stand, so that the rest of the URL can be checked.
+func withPlaceholders(head []piece) []piece {
+	filled := slices.Clone(head)
+	for i, p := range filled {
+		if p.mark == nil || !p.mark.unset {
+			continue
+		}
+		m := mark{key: p.mark.key, value: "1"} // good as a host, a port and in a path
+		switch {
+		case i == 0 && len(head) > 1 && strings.HasPrefix(head[1].literal, "://"):
+			m.value = "http"
+		case i == 0:
+			m.value = "http://1"
+		}
+		filled[i].mark = &m
+	}
+	return filled
 }

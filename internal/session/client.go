@@ -343,7 +343,7 @@ const maxRetryAfter = 24 * time.Hour
 // 9110 section 10.2.3); 0 when it is absent, past or garbage.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	if ms, err := strconv.ParseUint(h.Get("Retry-After-Ms"), 10, 63); err == nil {
-		return min(time.Duration(min(ms, uint64(maxRetryAfter/time.Millisecond)))*time.Millisecond, maxRetryAfter) //nolint:gosec // bounded by min
+		return min(time.Duration(min(ms, uint64(maxRetryAfter/time.Millisecond)))*time.Millisecond, maxRetryAfter)
 	}
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 {

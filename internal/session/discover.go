@@ -21,7 +21,7 @@ func (m *Manager) discover(ctx context.Context, agentID string) {
 			}
 		})
 		if err != nil && !errors.Is(err, context.Canceled) && !failing {
-			m.cfg.Logger.Warn("listing sessions failed; it is tried again", "agent_id", agentID, "error", err)
+			m.cfg.Logger.WarnContext(ctx, "listing sessions failed; it is tried again", "agent_id", agentID, "error", err)
 		}
 		failing = err != nil
 		if !sleep(ctx, jitter(m.cfg.DiscoverInterval)) {

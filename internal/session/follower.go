@@ -230,12 +230,12 @@ func backoff(failures int) time.Duration {
 	if failures < 6 {
 		d = time.Second << max(failures-1, 0)
 	}
-	return d/2 + rand.N(d/2)
+	return d/2 + rand.N(d/2) //nolint:gosec // jitter is no secret
 }
 
 // jitter spreads a period by a tenth either way, so that sessions do not march in step.
 func jitter(d time.Duration) time.Duration {
-	return d - d/10 + rand.N(d/5+1)
+	return d - d/10 + rand.N(d/5+1) //nolint:gosec // jitter is no secret
 }
 
 // listen keeps a stream open until the follower ends.
@@ -265,7 +265,7 @@ func (f *follower) listen() {
 // streams keep failing.
 func streamBackoff(err error, failures int) time.Duration {
 	if status := statusOf(err); status == 0 && failures == 1 {
-		return 50*time.Millisecond + rand.N(200*time.Millisecond)
+		return 50*time.Millisecond + rand.N(200*time.Millisecond) //nolint:gosec // jitter is no secret
 	}
 	return readBackoff(err, failures)
 }
@@ -304,6 +304,8 @@ func (f *follower) streamOnce() (reason string, err error) {
 	early.Stop()
 	f.setStream(streamOpen)
 	f.ask(priorityConnect)
+	// The first read may be served a snapshot from before the subscription.
+	f.askIn(snapshotLag)
 	err = f.consume(newSSEReader(watched{body, watchdog, f.m.cfg.IdleTimeout}, maxFrame))
 	if errors.Is(err, io.EOF) {
 		return idle.or(reasonEOF), err

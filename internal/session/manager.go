@@ -246,7 +246,7 @@ func (m *Manager) Drain(ctx context.Context) {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		m.cfg.Logger.Warn("stopping with calls in flight; the next start treats them as after a crash")
+		m.cfg.Logger.WarnContext(ctx, "stopping with calls in flight; the next start treats them as after a crash")
 	}
 	m.stopWork(errDraining)
 	m.stopFollow()
