@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -13,38 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"functionbridge/internal/agentsim"
 	"functionbridge/internal/forward"
 	"functionbridge/internal/journal"
 )
-
-// pipeListener connects a server and a client in memory, so that both can live
-// in a synctest bubble, where hours take milliseconds.
-type pipeListener struct {
-	conns chan net.Conn
-	done  chan struct{}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error   { close(l.done); return nil }
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{} }
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	server, client := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
 
 // bubble is a service and a forwarder in a synctest bubble.
 type bubble struct {
@@ -66,7 +37,7 @@ func newBubble(t *testing.T, options string, handler http.HandlerFunc) *bubble {
 func startBubble(t *testing.T, yaml string, handler http.HandlerFunc, change ...func(*forward.Config)) *bubble {
 	t.Helper()
 	b := &bubble{began: time.Now(), served: make(chan struct{})}
-	listener := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	listener := agentsim.NewPipe()
 	b.server = &http.Server{
 		ReadHeaderTimeout: time.Hour,
 		IdleTimeout:       5 * time.Second,
@@ -79,7 +50,7 @@ func startBubble(t *testing.T, yaml string, handler http.HandlerFunc, change ...
 		}),
 	}
 	go func() { defer close(b.served); _ = b.server.Serve(listener) }()
-	b.bench = newBench(t, yaml, append(change, func(c *forward.Config) { c.Transport.Dial = listener.dial })...)
+	b.bench = newBench(t, yaml, append(change, func(c *forward.Config) { c.Transport.Dial = listener.DialContext })...)
 	return b
 }
 
