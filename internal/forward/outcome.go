@@ -89,7 +89,7 @@ func (t telling) replied(r *reply, f fate, waitSeconds int64) journal.Outcome {
 	case r.ok():
 		return t.accepted(r)
 	case f.unknown:
-		return t.unknown("its service answered " + t.statusWords(r.status))
+		return t.unknown(withDetail("its service answered "+t.statusWords(r.status), t.detailOf(r)))
 	}
 	return t.refused(r, waitSeconds)
 }
@@ -101,7 +101,7 @@ func (t telling) refused(r *reply, waitSeconds int64) journal.Outcome {
 	if t.result.Expose != router.ExposeNone {
 		what += " with " + t.statusWords(r.status)
 	}
-	if r.status < 400 {
+	if r.status >= 300 && r.status < 400 {
 		what = t.redirected(r.status)
 		todo = doNotTry
 	}
@@ -113,13 +113,18 @@ func (t telling) refused(r *reply, waitSeconds int64) journal.Outcome {
 		what += " and asks to wait " + n + " s"
 		todo = "Try again after " + n + " s."
 	}
-	if text := t.detailOf(r); text != "" {
-		what += ": " + text
-	}
+	what = withDetail(what, t.detailOf(r))
 	if kind == journal.UpstreamError && r.status != http.StatusNotImplemented && !t.idempotent {
 		todo = "It may have been carried out; check that before you call it again."
 	}
 	return failure(kind, what, todo)
+}
+
+func withDetail(what, detail string) string {
+	if detail == "" {
+		return what
+	}
+	return what + ": " + detail
 }
 
 func (t telling) redirected(status int) string {
@@ -229,10 +234,14 @@ func sizeText(r *reply) string {
 // unusable is the outcome of a 2xx reply that cannot be passed on. What is not
 // idempotent must not be run again for the sake of its reply.
 func (t telling) unusable(r *reply, kind journal.Kind, why string) journal.Outcome {
-	if !t.idempotent {
-		return failure(kind, t.function+" was carried out (status "+strconv.Itoa(r.status)+"), but its reply "+why, notAgain)
+	status := " (status " + strconv.Itoa(r.status) + ")"
+	if t.result.Expose == router.ExposeNone {
+		status = ""
 	}
-	return failure(kind, "The reply of "+t.function+" (status "+strconv.Itoa(r.status)+") "+why, advice(kind))
+	if !t.idempotent {
+		return failure(kind, t.function+" was carried out"+status+", but its reply "+why, notAgain)
+	}
+	return failure(kind, "The reply of "+t.function+status+" "+why, advice(kind))
 }
 
 // unknown is the outcome of a call of which nobody can say whether it ran.

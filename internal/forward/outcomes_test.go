@@ -254,6 +254,38 @@ func TestDetailOfTheLastAttemptIsTold(t *testing.T) {
 		"look failed with status 429 (Too Many Requests) in 3 attempts: quota. Try again later.")}.check(t, true)
 }
 
+// What a route hides or shows of a reply holds for every kind of outcome.
+func TestExposeHoldsForRepliesOfEveryKind(t *testing.T) {
+	t.Parallel()
+	detail := answer(502, "application/json", `{"detail":"ledger is down"}`)
+	tests := []reading{
+		{"unknown outcome, status only", "", detail, journal.Failure(journal.UnknownOutcome,
+			"It is not known whether look was carried out: its service answered status 502 (Bad Gateway). Check that before you call it again.")},
+		{"unknown outcome, detail", ", result: { expose: detail }", detail, journal.Failure(journal.UnknownOutcome,
+			"It is not known whether look was carried out: its service answered status 502 (Bad Gateway): ledger is down. Check that before you call it again.")},
+		{"unknown outcome, nothing", ", result: { expose: none }", detail, journal.Failure(journal.UnknownOutcome,
+			"It is not known whether look was carried out: its service answered with a failure. Check that before you call it again.")},
+		{"unknown outcome, 4xx", "", answer(408, "text/plain", "too slow"), journal.Failure(journal.UnknownOutcome,
+			"It is not known whether look was carried out: its service answered status 408 (Request Timeout): too slow. Check that before you call it again.")},
+		{"unusable reply, nothing", ", result: { expose: none }", answer(200, "text/html", "<p>"), journal.Failure(journal.BadReply,
+			"look was carried out, but its reply is text/html, which cannot be passed on. It is not to be called again.")},
+		{"switched protocols", "", switching, journal.Failure(journal.Rejected,
+			"look failed with status 101 (Switching Protocols). Do not try again with the same arguments.")},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.check(t, false)
+		})
+	}
+}
+
+func switching(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Upgrade", "telnet")
+	w.Header().Set("Connection", "Upgrade")
+	w.WriteHeader(http.StatusSwitchingProtocols)
+}
+
 func TestArgumentsThatCannotBeUsedAreNotSent(t *testing.T) {
 	t.Parallel()
 	up := serve(t, answer(200, "text/plain", "ok"))
