@@ -45,7 +45,9 @@ func failures() []leaky {
 	answered := func(status int, kind journal.Kind) leaky {
 		return leaky{name: http.StatusText(status), kind: kind, handler: answer(status, "application/json", `{"detail":"no"}`)}
 	}
-	raw := func(name, reply string, kind journal.Kind) leaky { return leaky{name: name, kind: kind, handler: hijacking(reply)} }
+	raw := func(name, reply string, kind journal.Kind) leaky {
+		return leaky{name: name, kind: kind, handler: hijacking(reply)}
+	}
 	return []leaky{
 		{name: "refused", dial: dial(os.NewSyscallError("connect", syscall.ECONNREFUSED)), kind: journal.Unavailable},
 		{name: "no route to host", dial: dial(syscall.EHOSTUNREACH), kind: journal.Unavailable},

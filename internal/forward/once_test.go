@@ -26,8 +26,8 @@ type breaker struct {
 
 type connKey struct{}
 
-// breakWith starts one; how is "reset" or "eof".
-func breakWith(t *testing.T, http2 bool, how string) *breaker {
+// startBreaking starts one; how is "reset" or "eof".
+func startBreaking(t *testing.T, secure, http2 bool, how string) *breaker {
 	t.Helper()
 	b := &breaker{}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +61,8 @@ func breakWith(t *testing.T, http2 bool, how string) *breaker {
 			b.connections.Add(1)
 		}
 	}
-	if b.EnableHTTP2 = http2; http2 {
+	quiet(b.Server)
+	if b.EnableHTTP2 = http2; secure {
 		b.StartTLS()
 	} else {
 		b.Start()
@@ -83,12 +84,12 @@ func trusting(s *httptest.Server) func(*forward.Config) {
 // or no body, below every retry layer.
 func TestOneSideEffectWhenAReusedConnectionBreaksAfterTheRequest(t *testing.T) {
 	t.Parallel()
-	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/1.1 in TLS", "HTTP/2"} {
 		for _, how := range []string{"reset", "eof"} {
 			for _, method := range []string{"POST", "PATCH", "PUT", "DELETE", "GET"} {
 				t.Run(strings.Join([]string{protocol, how, method}, " "), func(t *testing.T) {
 					t.Parallel()
-					up := breakWith(t, protocol == "HTTP/2", how)
+					up := startBreaking(t, protocol != "HTTP/1.1", protocol == "HTTP/2", how)
 					b := newBench(t, table(fmt.Sprintf("act: { url: %s/x, method: %s, idempotent: false }", up.URL, method)), trusting(up.Server))
 					if outcome, _ := b.run(t, "act", `{"a":1}`); !outcome.Success {
 						t.Fatalf("first call: %+v", outcome)
