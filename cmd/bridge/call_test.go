@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -240,5 +242,34 @@ func TestCallLeavesNoFile(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil || len(entries) != 1 {
 		t.Errorf("the folder holds %v (error %v), want routes.yaml alone", entries, err)
+	}
+}
+
+// What a service sends after its reply is not printed, by nobody. In a process
+// of its own, because net/http would print it to the process's standard error.
+func TestCallPrintsNothingOfWhatFollowsAReply(t *testing.T) {
+	t.Parallel()
+	replies := []string{
+		"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\nsurplus-secret", // time to print it, in the pause
+		"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok",
+	}
+	var n atomic.Int64
+	b := newCallBench(t, "version: 1\nroutes:\n  greet: {url: SERVICE/greet, retry: {attempts: 2, min_wait: 200ms, max_wait: 200ms}}\n",
+		func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = c.Close() }()
+			_, _ = io.WriteString(c, replies[min(int(n.Add(1)), len(replies))-1])
+			_, _ = c.Read(make([]byte, 1)) // until the bridge has left
+		})
+	child := exec.CommandContext(t.Context(), os.Args[0], "call", "--routes", b.routes, "greet", "{}")
+	child.Env = append(child.Environ(), asBridge+"=1")
+	var out, errOut bytes.Buffer
+	child.Stdout, child.Stderr = &out, &errOut
+	if err := child.Run(); err != nil || !strings.Contains(out.String(), `"output":"ok"`) || errOut.Len() > 0 {
+		t.Errorf("%v, printed %q and %q; want the tool_result alone", err, out.String(), errOut.String())
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log" //nolint:depguard // to silence it
 	"os"
 	"os/signal"
 	"strings"
@@ -26,6 +27,9 @@ func main() {
 // run executes one command line and returns the exit code: 0 done,
 // 1 failed, 2 bad usage, settings or route table.
 func run(s signals, args []string, in io.Reader, out, errOut io.Writer) int {
+	// net/http has no other place to complain about a service's surplus bytes
+	// than the default log, and quotes them. What services send is not logged.
+	log.SetOutput(io.Discard)
 	root := newRootCmd(s.hurry)
 	root.SetArgs(args)
 	root.SetIn(in)
