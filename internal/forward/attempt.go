@@ -1,9 +1,11 @@
 package forward
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -130,12 +132,14 @@ func (d *delivery) exchange(req *http.Request, a *attempt, buf *[]byte) {
 // outgoing returns the copy of the request that goes to the transport. It has
 // a body that nothing can rewind, also where it is empty: with GetBody, with
 // http.NoBody and without a body net/http sends a request with an
-// Idempotency-Key again by itself when a reused connection breaks.
+// Idempotency-Key again by itself when a reused connection breaks. The body's
+// type is one that net/http knows to be in memory: it writes others apart from
+// the headers, in a packet of their own.
 func (d *delivery) outgoing(ctx context.Context, req *http.Request) *http.Request {
 	out := req.WithContext(ctx)
 	out.GetBody = nil
 	out.Header = d.header
-	out.Body = newBody(d.wire.Body)
+	out.Body = io.NopCloser(bytes.NewReader(d.wire.Body))
 	out.ContentLength = int64(len(d.wire.Body))
 	return out
 }

@@ -1,11 +1,9 @@
 package forward
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -312,14 +310,3 @@ func (d *delivery) telling(patience time.Duration) telling {
 }
 
 func formatInt(n int64) string { return strconv.FormatInt(n, 10) }
-
-// body is a request's body that only net/http's writer reads.
-type body struct{ bytes.Reader }
-
-func newBody(b []byte) io.ReadCloser {
-	r := &body{}
-	r.Reset(b)
-	return r
-}
-
-func (*body) Close() error { return nil }

@@ -45,7 +45,7 @@ type ClientConfig struct {
 	// Rate is how many requests a second may be made besides streams and
 	// results.
 	Rate float64
-	// HTTPClient replaces the client's own, for tests.
+	// HTTPClient replaces the client's own, for tests; its Transport is used.
 	HTTPClient *http.Client
 }
 
@@ -56,6 +56,9 @@ type Client struct {
 	sdk   openai.Client
 	http  *http.Client
 	pacer *pacer
+	// posts carries the results: http.Client would copy the headers of each and
+	// look for cookies and redirects, of which there are none.
+	posts http.RoundTripper
 	// events is the request that the SDK would send to a session's events, up
 	// to the session id: base URL and headers.
 	events *http.Request
@@ -80,7 +83,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 			options = append(options, with(*value))
 		}
 	}
-	client := &Client{sdk: openai.NewClient(options...), http: httpClient, pacer: newPacer(c.Rate)}
+	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, pacer: newPacer(c.Rate)}
 	var err error
 	client.events, err = client.prepare(c.UserAgent)
 	return client, err
@@ -204,7 +207,7 @@ func (c *Client) Submit(ctx context.Context, sessionID, key string, body []byte)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	res, err := c.http.Do(r)
+	res, err := c.posts.RoundTrip(r)
 	if err = c.health.saw(res, err); err != nil {
 		return fmt.Errorf("post the result: %w", err)
 	}

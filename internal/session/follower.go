@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"functionbridge/internal/journal"
@@ -24,6 +25,9 @@ type follower struct {
 	// look asks the reading goroutine for a read of the session now.
 	look chan priority
 
+	// lastEvent is when the last event arrived, in Unix nanoseconds; 0 before.
+	lastEvent atomic.Int64
+
 	mu     sync.Mutex
 	source Source
 	// draining starts nothing more; drained is closed then.
@@ -33,13 +37,12 @@ type follower struct {
 	// settled; gone also says that the session itself has ended.
 	closing, gone bool
 	// again is the source that asked for the session while it was being left.
-	again     Source
-	session   journal.Session
-	status    string
-	stream    string
-	lastEvent time.Time
-	tasks     map[journal.Key]*task
-	turns     map[string]*turn
+	again   Source
+	session journal.Session
+	status  string
+	stream  string
+	tasks   map[journal.Key]*task
+	turns   map[string]*turn
 	// round marks the tasks that a snapshot lists.
 	round uint64
 }
@@ -306,7 +309,7 @@ func (f *follower) streamOnce() (reason string, err error) {
 	f.ask(priorityConnect)
 	// The first read may be served a snapshot from before the subscription.
 	f.askIn(snapshotLag)
-	err = f.consume(newSSEReader(watched{body, watchdog, f.m.cfg.IdleTimeout}, maxFrame))
+	err = f.consume(&watched{Reader: body, watchdog: watchdog, timeout: f.m.cfg.IdleTimeout})
 	if errors.Is(err, io.EOF) {
 		return idle.or(reasonEOF), err
 	}
@@ -323,16 +326,20 @@ func openReason(err error) string {
 	return reasonError
 }
 
-// watched winds up the watchdog with every byte that arrives.
+// watched winds up the watchdog with all that arrives.
 type watched struct {
 	io.Reader
 	watchdog *time.Timer
 	timeout  time.Duration
+	// at is when something last arrived. Events come several at a time, and one
+	// look at the clock serves them all.
+	at time.Time
 }
 
-func (w watched) Read(p []byte) (int, error) {
+func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	if n > 0 {
+		w.at = time.Now()
 		w.watchdog.Reset(w.timeout)
 	}
 	return n, err
@@ -340,7 +347,8 @@ func (w watched) Read(p []byte) (int, error) {
 
 // consume hands the events of a stream to the reconciler. It returns the error
 // that ended the stream.
-func (f *follower) consume(stream *sseReader) error {
+func (f *follower) consume(body *watched) error {
+	stream := newSSEReader(body, maxFrame)
 	for {
 		data, err := stream.next()
 		if errors.Is(err, errFrameTooLong) {
@@ -352,19 +360,17 @@ func (f *follower) consume(stream *sseReader) error {
 			return err
 		}
 		f.m.metrics.events.Inc()
-		f.handle(parseEvent(data))
+		f.lastEvent.Store(body.at.UnixNano())
+		f.handle(parseEvent(data), body.at)
 	}
 }
 
-// handle acts on one event.
-func (f *follower) handle(e event) {
-	if e.kind == eventNoise {
-		f.touch()
-		return
-	}
+// handle acts on one event that arrived at a time.
+func (f *follower) handle(e event, at time.Time) {
 	switch e.kind {
+	case eventNoise:
 	case eventSnapshot:
-		s, err := parseSnapshot(e.session, time.Now(), false)
+		s, err := parseSnapshot(e.session, at, false)
 		if err != nil || s.session.ID != f.id {
 			f.ask(priorityConnect)
 			return
@@ -376,7 +382,5 @@ func (f *follower) handle(e event) {
 		f.turnEnded(e.turnID)
 	case eventError, eventGarbled:
 		f.ask(priorityConnect)
-	case eventNoise:
 	}
-	f.touch()
 }

@@ -20,12 +20,6 @@ func (i *idleFlag) or(reason string) string {
 	return reason
 }
 
-func (f *follower) touch() {
-	f.mu.Lock()
-	f.lastEvent = time.Now()
-	f.mu.Unlock()
-}
-
 func (f *follower) setStream(state string) {
 	f.mu.Lock()
 	f.stream = state
@@ -56,7 +50,10 @@ func (f *follower) info() Info {
 	defer f.mu.Unlock()
 	i := Info{
 		SessionID: f.id, AgentID: f.session.AgentID, Status: f.status, Source: f.source,
-		Stream: f.stream, LastEventAt: f.lastEvent,
+		Stream: f.stream,
+	}
+	if at := f.lastEvent.Load(); at != 0 {
+		i.LastEventAt = time.Unix(0, at).UTC()
 	}
 	for _, t := range f.tasks {
 		i.Pending = append(i.Pending, t.call)

@@ -98,7 +98,7 @@ type Manager struct {
 	working    context.Context
 	stopWork   context.CancelCauseFunc
 	followers  sync.WaitGroup
-	tasks      sync.WaitGroup
+	tasks      *workers
 
 	mu       sync.Mutex
 	sessions map[string]*follower
@@ -118,7 +118,7 @@ var (
 func New(c Config) *Manager {
 	m := &Manager{
 		cfg: c, metrics: newMetrics(c.Registerer),
-		sessions: map[string]*follower{}, left: map[string]bool{},
+		sessions: map[string]*follower{}, left: map[string]bool{}, tasks: newWorkers(),
 	}
 	m.following, m.stopFollow = context.WithCancel(context.Background())
 	m.working, m.stopWork = context.WithCancelCause(context.Background())
@@ -240,7 +240,7 @@ func (m *Manager) Drain(ctx context.Context) {
 	}
 	done := make(chan struct{})
 	go func() {
-		m.tasks.Wait()
+		m.tasks.wait()
 		close(done)
 	}()
 	select {
@@ -252,6 +252,7 @@ func (m *Manager) Drain(ctx context.Context) {
 	m.stopFollow()
 	<-done
 	m.followers.Wait()
+	m.tasks.close()
 }
 
 // Info is what the admin API shows of a followed session.

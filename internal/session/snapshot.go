@@ -1,9 +1,10 @@
 package session
 
 import (
-	"bytes"
 	"errors"
+	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/tidwall/gjson"
 
@@ -36,21 +37,27 @@ const sessionFailed = "failed"
 
 var errNotASession = errors.New("the answer is not a session")
 
+// view reads bytes as a string without a copy: a snapshot is a few kilobytes and
+// little of it is kept. What outlives the bytes must be cloned.
+func view(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // read only, and cloned where kept
+}
+
 // parseSnapshot reads a session object. It keeps nothing of raw but copies.
 func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
 	s := snapshot{fresh: fresh, begun: begun}
-	if !gjson.ValidBytes(raw) {
+	text := view(raw)
+	if !gjson.Valid(text) {
 		return s, errNotASession
 	}
-	object := gjson.ParseBytes(raw)
-	object.ForEach(func(key, value gjson.Result) bool {
+	gjson.Parse(text).ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "id":
-			s.session.ID = value.Str
+			s.session.ID = strings.Clone(value.Str)
 		case "status":
-			s.status = value.Str
+			s.status = strings.Clone(value.Str)
 		case "agent":
-			s.session.AgentID = value.Get("id").Str
+			s.session.AgentID = strings.Clone(value.Get("id").Str)
 		case "metadata":
 			s.session.Metadata = stringMap(value)
 		case "required_actions":
@@ -70,7 +77,7 @@ func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
 func stringMap(object gjson.Result) map[string]string {
 	m := map[string]string{}
 	object.ForEach(func(key, value gjson.Result) bool {
-		m[key.Str] = value.String()
+		m[strings.Clone(key.Str)] = strings.Clone(value.String())
 		return true
 	})
 	return m
@@ -99,6 +106,8 @@ func functionCalls(list gjson.Result) []action {
 			return true
 		})
 		if kind == "function_call" && a.key.TurnID != "" && a.key.CallID != "" {
+			a.key.TurnID, a.key.CallID = strings.Clone(a.key.TurnID), strings.Clone(a.key.CallID)
+			a.function = strings.Clone(a.function)
 			calls = append(calls, a)
 		}
 		return true
@@ -109,7 +118,8 @@ func functionCalls(list gjson.Result) []action {
 // event is one event of a stream, as far as the bridge cares.
 type event struct {
 	kind eventKind
-	// session is the raw session object of an eventSnapshot.
+	// session is the raw session object of an eventSnapshot, a part of the
+	// event's bytes.
 	session []byte
 	// turnID and callID are set for eventOutput, turnID for eventTurnEnded.
 	turnID, callID string
@@ -134,22 +144,23 @@ const (
 // parseEvent looks at the type first, because most events are text and need
 // nothing more.
 func parseEvent(data []byte) event {
-	switch kind := gjson.GetBytes(data, "type"); kind.Str {
+	text := view(data)
+	switch gjson.Get(text, "type").Str {
 	case "agent.session.created", "agent.session.in_progress", "agent.session.idle",
 		"agent.session.requires_action", "agent.session.failed":
-		raw := gjson.GetBytes(data, "session").Raw
-		if raw == "" {
+		session := gjson.Get(text, "session")
+		if !session.IsObject() {
 			return event{kind: eventGarbled}
 		}
-		return event{kind: eventSnapshot, session: []byte(raw)}
+		return event{kind: eventSnapshot, session: data[session.Index : session.Index+len(session.Raw)]}
 	case "agent.session.turn.item.added":
-		return parseItem(data)
+		return parseItem(text)
 	case "agent.session.turn.completed", "agent.session.turn.failed", "agent.session.turn.cancelled":
-		return event{kind: eventTurnEnded, turnID: gjson.GetBytes(data, "turn_id").Str}
+		return event{kind: eventTurnEnded, turnID: strings.Clone(gjson.Get(text, "turn_id").Str)}
 	case "error":
 		return event{kind: eventError}
 	case "":
-		if bytes.Equal(bytes.TrimSpace(data), []byte("[DONE]")) {
+		if strings.TrimSpace(text) == "[DONE]" {
 			return event{}
 		}
 		return event{kind: eventGarbled}
@@ -158,14 +169,14 @@ func parseEvent(data []byte) event {
 	}
 }
 
-func parseItem(data []byte) event {
-	item := gjson.GetBytes(data, "item")
+func parseItem(text string) event {
+	item := gjson.Get(text, "item")
 	if item.Get("type").Str != "function_call_output" {
 		return event{}
 	}
 	turnID := item.Get("turn_id").Str
 	if turnID == "" {
-		turnID = gjson.GetBytes(data, "turn_id").Str
+		turnID = gjson.Get(text, "turn_id").Str
 	}
-	return event{kind: eventOutput, turnID: turnID, callID: item.Get("call_id").Str}
+	return event{kind: eventOutput, turnID: strings.Clone(turnID), callID: strings.Clone(item.Get("call_id").Str)}
 }

@@ -187,12 +187,12 @@ func isRace(err error) bool {
 // toolResult is the input event that answers a function call
 // (openai-go v3.99.0, AgentSessionInputParamAgentSessionInputToolResult).
 type toolResult struct {
-	Type    string          `json:"type"`
-	TurnID  string          `json:"turn_id"`
-	CallID  string          `json:"call_id"`
-	Success bool            `json:"success"`
-	Output  json.RawMessage `json:"output,omitempty"`
-	Error   string          `json:"error,omitempty"`
+	Type    string `json:"type"`
+	TurnID  string `json:"turn_id"`
+	CallID  string `json:"call_id"`
+	Success bool   `json:"success"`
+	Output  any    `json:"output,omitempty"` // a string, or the JSON of content parts
+	Error   string `json:"error,omitempty"`
 }
 
 // resultBody is the body that posts a call's outcome: one result to a request,
@@ -207,7 +207,7 @@ func resultBody(call journal.Call) []byte {
 	case call.Outcome.Content:
 		r.Output = json.RawMessage(call.Outcome.Output)
 	default:
-		r.Output = jsonString(call.Outcome.Output)
+		r.Output = call.Outcome.Output
 	}
 	body, err := json.Marshal(struct {
 		Events []toolResult `json:"events"`
@@ -218,13 +218,4 @@ func resultBody(call journal.Call) []byte {
 		return resultBody(call)
 	}
 	return body
-}
-
-// jsonString quotes text; encoding/json cannot fail on a string.
-func jsonString(text string) json.RawMessage {
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		return json.RawMessage(`""`)
-	}
-	return quoted
 }

@@ -164,6 +164,10 @@ func (t *task) Sent(attempt journal.Attempt, unprocessed bool) {
 	if unprocessed && t.call.State == journal.Running {
 		t.call.State = journal.Pending
 	}
+	if attempt.Status/100 == 2 {
+		t.f.mu.Unlock()
+		return // the outcome is next, and its image carries this attempt
+	}
 	image := t.changed()
 	t.f.mu.Unlock()
 	// A broken journal is noticed by the next write that somebody waits for.

@@ -14,7 +14,7 @@ import (
 const (
 	// batchRows lazy rows, or batchBytes of payload, are enough company to be
 	// written early.
-	batchRows  = 512
+	batchRows  = 2048
 	batchBytes = 4 << 20
 	// maxRows and maxBytes bound what lazy writes may pile up while the disk is
 	// slow; beyond them only durable writes are taken, which make callers wait.

@@ -25,15 +25,25 @@ const (
 // Failure) are filled: Arguments, Request, Output, Error, Attempts and
 // LateOutcome are left out, so what it returns is not to be saved.
 func (s *Store) Turn(ctx context.Context, sessionID, turnID string) ([]journal.Call, error) {
-	calls, err := collect(ctx, s.reader, scanBrief,
-		`SELECT session_id, turn_id, call_id, function, idempotent, created_at, state, owner, generation,
-			answered_at, submitted_at, confirmed_at, success, content, failure
-		FROM calls WHERE session_id = ? AND turn_id = ? ORDER BY id`, sessionID, turnID)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read turn: %w", err)
+	}
+	// It is asked once a turn and reads a few rows: a context that can end costs
+	// the driver a goroutine a query, and parsing the statement more than running it.
+	rows, err := s.turn.QueryContext(context.WithoutCancel(ctx), sessionID, turnID)
+	if err != nil {
+		return nil, fmt.Errorf("read turn: %w", err)
+	}
+	calls, err := readAll(rows, scanBrief)
 	if err != nil {
 		return nil, fmt.Errorf("read turn: %w", err)
 	}
 	return calls, nil
 }
+
+const turnSQL = `SELECT session_id, turn_id, call_id, function, idempotent, created_at, state, owner, generation,
+	answered_at, submitted_at, confirmed_at, success, content, failure
+	FROM calls WHERE session_id = ? AND turn_id = ? ORDER BY id`
 
 func scanBrief(row scanner) (journal.Call, error) {
 	var (
@@ -238,6 +248,11 @@ func collect[T any](ctx context.Context, db *sql.DB, scan func(scanner) (T, erro
 	if err != nil {
 		return nil, err
 	}
+	return readAll(rows, scan)
+}
+
+// readAll reads rows to their end and closes them.
+func readAll[T any](rows *sql.Rows, scan func(scanner) (T, error)) ([]T, error) {
 	defer rows.Close()
 	var out []T
 	for rows.Next() {

@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"time"
 
 	"functionbridge/internal/journal"
@@ -105,14 +106,25 @@ type attemptJSON struct {
 }
 
 func encodeAttempts(list []journal.Attempt) (driver.Value, error) {
-	if len(list) == 0 {
+	switch {
+	case len(list) == 0:
 		return nil, nil
+	case len(list) == 1 && list[0].Error == "":
+		return encodeAttempt(list[0]), nil // nearly every call; encoding/json takes ten times as long
 	}
 	out := make([]attemptJSON, len(list))
 	for i, a := range list {
 		out[i] = attemptJSON{micros(a.StartedAt), a.Duration.Microseconds(), a.Status, a.Error}
 	}
 	return json.Marshal(out)
+}
+
+func encodeAttempt(a journal.Attempt) []byte {
+	b := append(make([]byte, 0, 80), `[{"started_at":`...)
+	b = strconv.AppendInt(b, micros(a.StartedAt), 10)
+	b = strconv.AppendInt(append(b, `,"duration_us":`...), a.Duration.Microseconds(), 10)
+	b = strconv.AppendInt(append(b, `,"status":`...), int64(a.Status), 10)
+	return append(b, `}]`...)
 }
 
 func decodeAttempts(text []byte) ([]journal.Attempt, error) {

@@ -18,8 +18,9 @@ import (
 	"functionbridge/internal/journal"
 )
 
-// flushDelay is the default of Options.FlushDelay.
-const flushDelay = 50 * time.Millisecond
+// flushDelay is the default of Options.FlushDelay: a row costs half as much in
+// the company of a thousand as in that of twenty.
+const flushDelay = 200 * time.Millisecond
 
 // Options are the settings of a store.
 type Options struct {
@@ -28,7 +29,7 @@ type Options struct {
 	Owner string
 	// Logger gets outages and refused lazy rows; nil discards them.
 	Logger *slog.Logger
-	// FlushDelay is how long a lazy row may wait for company; 0 means 50 ms.
+	// FlushDelay is how long a lazy row may wait for company; 0 means 200 ms.
 	FlushDelay time.Duration
 }
 
@@ -42,6 +43,7 @@ type Store struct {
 	lock    *fileLock
 	connect driver.Connector
 	reader  *sql.DB
+	turn    *sql.Stmt // turnSQL, on reader
 	tally   *tally
 
 	queue  queue
@@ -97,6 +99,9 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if s.reader, err = reading(path); err != nil {
+		return nil, err
+	}
+	if s.turn, err = s.reader.PrepareContext(ctx, turnSQL); err != nil { // it closes with the reader
 		return nil, err
 	}
 	s.tally, err = loadTally(ctx, s.reader)

@@ -38,16 +38,16 @@ func TestLazyRowsWaitForCompany(t *testing.T) {
 			if err := s.Save(t.Context(), pending(string(rune('a'+i))), journal.Lazy); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(15 * time.Millisecond) // fake clock
+			time.Sleep(flushDelay/3 - time.Millisecond) // fake clock
 		}
 		synctest.Wait()
 		if n := onDisk(t, s); n != 0 {
-			t.Errorf("%d rows are on disk after 45 ms, want none", n)
+			t.Errorf("%d rows are on disk before the delay is over, want none", n)
 		}
-		time.Sleep(6 * time.Millisecond) // fake clock
+		time.Sleep(4 * time.Millisecond) // fake clock
 		synctest.Wait()
 		if n := onDisk(t, s); n != 3 {
-			t.Errorf("%d rows are on disk 51 ms after the first, want 3", n)
+			t.Errorf("%d rows are on disk when the delay is over, want 3", n)
 		}
 	})
 }
