@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
-	"github.com/mattn/go-isatty"
 
 	"functionbridge/internal/router"
 )
@@ -91,7 +89,7 @@ type settings struct {
 
 // routesPath is the route table that a command uses when none is named.
 func routesPath() string {
-	if p, _ := lookupEnv("BRIDGE_ROUTES"); p != "" {
+	if p, _ := lookupEnv("BRIDGE_ROUTES"); strings.TrimSpace(p) != "" {
 		return p
 	}
 	return "routes.yaml"
@@ -114,8 +112,16 @@ func loadSettings() (settings, error) {
 		return settings{}, usageError{err}
 	}
 	s.LookupEnv = lookupEnv
-	s.Warnings = environmentWarnings(os.Environ())
+	s.Warnings = append(environmentWarnings(os.Environ()), s.warnings()...)
 	return s, nil
+}
+
+// warnings are about settings that are right each and do nothing together.
+func (s settings) warnings() []string {
+	if len(s.Sessions) > 0 || len(s.Agents) > 0 {
+		return nil
+	}
+	return []string{"neither BRIDGE_AGENTS nor BRIDGE_SESSIONS is set; only sessions that POST /admin/sessions names are followed"}
 }
 
 // emptyIsDefault gives the default to variables that are set to nothing;
@@ -156,7 +162,7 @@ func (e environment) parse(api apiEnvironment) (settings, error) {
 		LogLevel:          p.logLevel("BRIDGE_LOG_LEVEL", e.LogLevel),
 		LogFormat:         p.oneOf("BRIDGE_LOG_FORMAT", e.LogFormat, "", "json", "text"),
 	}
-	if e.AdminAddr != "off" {
+	if strings.TrimSpace(e.AdminAddr) != "off" {
 		s.AdminAddr = p.address("BRIDGE_ADMIN_ADDR", e.AdminAddr)
 	}
 	if s.AdminAddr != "" && s.AdminToken == "" && !isLoopback(s.AdminAddr) {
@@ -182,8 +188,12 @@ func (p *parser) notYet(name, value string) {
 }
 
 func (p *parser) required(name, value string) string {
-	if value = strings.TrimSpace(value); value == "" {
+	value = strings.TrimSpace(value)
+	switch {
+	case value == "":
 		p.fail("%s is missing or empty: set it to the key of the project whose sessions are followed", name)
+	case strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' }):
+		p.fail("%s holds a blank, a line break or another character that no key has: set it to the key alone", name)
 	}
 	return value
 }
@@ -238,11 +248,13 @@ func (p *parser) address(name, value string) string {
 	return value
 }
 
-// database returns the path in a sqlite: URL.
+// database returns the path in a sqlite: URL. sqlite:///data/bridge.db is
+// /data/bridge.db too; sqlite://bridge.db would be a file in /, which nobody
+// means.
 func (p *parser) database(name, value string) string {
 	value = strings.TrimSpace(value)
 	switch scheme, rest, _ := strings.Cut(value, ":"); {
-	case scheme == "sqlite" && rest != "":
+	case scheme == "sqlite" && rest != "" && (!strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "///")):
 		return rest
 	case scheme == "postgres" || scheme == "postgresql":
 		p.fail("%s: postgres:// is not supported yet: use sqlite:PATH", name)
@@ -264,18 +276,21 @@ func (p *parser) baseURL(name, value string) string {
 	return value
 }
 
-// maskURL hides the user information and the query of what should be a URL;
-// what cannot be parsed is shown up to its scheme only.
+// maskURL hides what may be a secret in what should be a URL: everything from
+// the scheme to the last @, and the query. Nothing is parsed, because a bad
+// value is what this is for.
 func maskURL(value string) string {
-	u, err := url.Parse(value)
-	if err != nil {
-		scheme, _, _ := strings.Cut(value, ":")
-		return scheme + ":…"
+	start := ""
+	if at := strings.LastIndexByte(value, '@'); at >= 0 {
+		if scheme, _, found := strings.Cut(value[:at], "://"); found {
+			start = scheme + "://"
+		}
+		start, value = start+"…", value[at:]
 	}
-	if u.RawQuery != "" {
-		u.RawQuery = "…"
+	if rest, _, found := strings.Cut(value, "?"); found {
+		value = rest + "?…"
 	}
-	return u.Redacted()
+	return start + value
 }
 
 // list splits at commas, trims, and drops empty and repeated words.
@@ -338,15 +353,4 @@ func variableNames() []string {
 func splitWords(name string) string {
 	name = regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(name, "${1}_${2}")
 	return regexp.MustCompile(`([A-Z]+)([A-Z][a-z])`).ReplaceAllString(name, "${1}_${2}")
-}
-
-// newLogger builds the logger that serve injects everywhere: JSON lines, or
-// text where the format says so or, by default, on a terminal.
-func newLogger(out io.Writer, level slog.Level, format string) *slog.Logger {
-	options := &slog.HandlerOptions{Level: level}
-	f, isFile := out.(*os.File)
-	if format == "text" || (format == "" && isFile && isatty.IsTerminal(f.Fd())) {
-		return slog.New(slog.NewTextHandler(out, options))
-	}
-	return slog.New(slog.NewJSONHandler(out, options))
 }
