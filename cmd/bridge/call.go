@@ -136,8 +136,12 @@ func call(ctx context.Context, out, errOut io.Writer, table *router.Table, trial
 	})
 	defer forwarder.Close()
 	tried := forwarder.Try(ctx, trial)
-	if ctx.Err() != nil {
-		return errors.New("interrupted: whether the function was carried out is not known")
+	if tried.Stopped != nil {
+		if len(tried.Attempts) == 0 {
+			return errors.New("interrupted before anything was sent")
+		}
+		printAttempts(errOut, tried.Attempts)
+		return errors.New("interrupted: it is not known whether the function was carried out; check that before you call it again")
 	}
 	if tried.Outcome == nil {
 		return printRequest(out, tried.Request)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // command runs one command line as main does.
@@ -88,14 +90,16 @@ func TestCallPrintsTheToolResultOfASuccess(t *testing.T) {
 func TestCallReadsArgumentsFromStandardInput(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"nothing": nil, "dash": {"-"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newCallBench(t, greetTable, hello)
-			code, _, _ := command(t, "{\"a\": 1}\n", append([]string{"call", "--routes", b.routes, "greet"}, args...)...)
-			if _, bodies := b.received(); code != 0 || len(bodies) != 1 || bodies[0] != `{"a": 1}` {
-				t.Errorf("exit code %d, the service got %q; want 0 and the object", code, bodies)
-			}
-		})
+		for input, want := range map[string]string{"{\"a\": 1}\n": `{"a": 1}`, "": `{}`, " \n": `{}`, `"{\"a\":1.0}"`: `{"a":1.0}`} {
+			t.Run(name+" "+input, func(t *testing.T) {
+				t.Parallel()
+				b := newCallBench(t, greetTable, hello)
+				code, _, _ := command(t, input, append([]string{"call", "--routes", b.routes, "greet"}, args...)...)
+				if _, bodies := b.received(); code != 0 || len(bodies) != 1 || bodies[0] != want {
+					t.Errorf("exit code %d, the service got %q; want 0 and %s", code, bodies, want)
+				}
+			})
+		}
 	}
 }
 
@@ -271,5 +275,42 @@ func TestCallPrintsNothingOfWhatFollowsAReply(t *testing.T) {
 	child.Stdout, child.Stderr = &out, &errOut
 	if err := child.Run(); err != nil || !strings.Contains(out.String(), `"output":"ok"`) || errOut.Len() > 0 {
 		t.Errorf("%v, printed %q and %q; want the tool_result alone", err, out.String(), errOut.String())
+	}
+}
+
+// After an interrupt no result is made up; what is known of the attempts is told.
+func TestCallThatIsInterrupted(t *testing.T) {
+	t.Parallel()
+	busy := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "20")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	for name, test := range map[string]struct {
+		after  time.Duration // 0 is before the call
+		answer http.HandlerFunc
+		says   string
+	}{
+		"before anything was sent": {0, hello, "interrupted before anything was sent"},
+		"while the service works":  {100 * time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "not known whether"},
+		"while it pauses":          {100 * time.Millisecond, busy, "attempt 1: status 429"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			if test.after == 0 {
+				interrupt()
+			}
+			b := newCallBench(t, greetTable, func(w http.ResponseWriter, r *http.Request) {
+				time.AfterFunc(test.after, interrupt)
+				test.answer(w, r)
+			})
+			var out, errOut bytes.Buffer
+			code := run(signals{stop: ctx, hurry: ctx}, []string{"call", "--routes", b.routes, "greet", "{}"}, strings.NewReader(""), &out, &errOut)
+			requests, _ := b.received()
+			if code != 1 || out.Len() != 0 || !strings.Contains(errOut.String(), test.says) || (len(requests) == 0) != (test.after == 0) {
+				t.Errorf("exit code %d after %d requests, printed %q and %q", code, len(requests), out.String(), errOut.String())
+			}
+		})
 	}
 }

@@ -33,6 +33,8 @@ type Tried struct {
 	// request could be made.
 	Outcome  *journal.Outcome
 	Attempts []journal.Attempt
+	// Stopped is the cause of the end of ctx when that came before an outcome.
+	Stopped error
 }
 
 // Shown is a request without secrets: whatever comes from ${VAR} stands as
@@ -58,9 +60,9 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) Tried {
 	if route, ok := f.table().Lookup(t.Function); ok {
 		call.Idempotent = route.Idempotent
 	}
-	outcome, _ := d.run(ctx)
-	tried := Tried{Request: d.shown(), Attempts: notes.attempts}
-	if !t.DryRun || tried.Request == nil {
+	outcome, err := d.run(ctx)
+	tried := Tried{Request: d.shown(), Attempts: notes.attempts, Stopped: err}
+	if err == nil && (!t.DryRun || tried.Request == nil) {
 		tried.Outcome = &outcome
 	}
 	return tried
