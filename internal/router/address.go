@@ -135,11 +135,48 @@ func (a *addressText) endPart() {
 	a.part = nil
 }
 
-// pairName is the decoded name of a query pair as far as it is literal.
+// pairName is the decoded name of a query pair, empty when a template makes it.
 func pairName(pieces []piece) string {
-	name, _, _ := strings.Cut(pieces[0].literal, "=")
-	decoded, _ := decode(strings.ReplaceAll(name, "$$", "$"))
+	var name strings.Builder
+	for _, p := range pieces {
+		switch {
+		case p.expr != nil:
+			return ""
+		case p.mark != nil:
+			name.WriteString(encodeValue(p.mark.value))
+			continue
+		}
+		text, _, found := strings.Cut(strings.ReplaceAll(p.literal, "$$", "$"), "=")
+		name.WriteString(text)
+		if found {
+			break
+		}
+	}
+	return decodeName(name.String())
+}
+
+// decodeName decodes the name of a query pair as services do.
+func decodeName(text string) string {
+	name, _, _ := strings.Cut(text, "=")
+	decoded, _ := decode(strings.ReplaceAll(name, "+", " "))
 	return decoded
+}
+
+// markedNames are the names of the query parameters that the value of a mark at
+// the end of a URL brings.
+func markedNames(head []piece) []string {
+	if len(head) == 0 || head[len(head)-1].mark == nil {
+		return nil
+	}
+	_, query, found := strings.Cut(head[len(head)-1].mark.value, "?")
+	if !found {
+		return nil
+	}
+	var names []string
+	for pair := range strings.SplitSeq(query, "&") {
+		names = append(names, decodeName(pair))
+	}
+	return names
 }
 
 // checkBase checks a URL template that begins with scheme and host: what is
@@ -194,14 +231,14 @@ func markedProblem(head []piece) string {
 		value := p.mark.value
 		switch {
 		case strings.ContainsFunc(value, isControl):
-			return "the value of ${" + p.mark.key + "} holds a line break or another control character"
+			return "the value of " + showMark(p.mark.key) + " holds a line break or another control character"
 		case strings.Contains(value, "#"):
-			return "the value of ${" + p.mark.key + "} holds a fragment (#…)"
+			return "the value of " + showMark(p.mark.key) + " holds a fragment (#…)"
 		case strings.Contains(value, "?") && i < len(head)-1:
-			return "the value of ${" + p.mark.key + "} holds a query, so nothing can follow it in the path"
+			return "the value of " + showMark(p.mark.key) + " holds a query, so nothing can follow it in the path"
 		}
 		if _, ok := decode(value); !ok {
-			return "the value of ${" + p.mark.key + "} holds a % that is not followed by two hexadecimal digits"
+			return "the value of " + showMark(p.mark.key) + " holds a % that is not followed by two hexadecimal digits"
 		}
 	}
 	return ""

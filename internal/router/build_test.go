@@ -294,13 +294,43 @@ routes:
 	}
 }
 
-func TestExplodedObjectDoesNotReplaceAFixedParameter(t *testing.T) {
+// Services differ in which of two parameters of one name they take, so no
+// argument may add a second one.
+func TestNoArgumentSetsAParameterThatIsFixed(t *testing.T) {
 	t.Parallel()
-	table := parse(t, "version: 1\nroutes:\n  f: \"http://host/x?admin=false{&o*}\"\n", nil)
-	if got := wired(t, table, "f", `{"o":{"a":1}}`).URL; got != "http://host/x?admin=false&a=1" {
-		t.Errorf("got %s", got)
+	env := map[string]string{"BASE": "http://host/x?token=t0p&a+b=1", "NAME": "admin"}
+	for url, names := range map[string][]string{
+		"http://host/x?admin=false":                     {"admin"},
+		"http://host/x?adm%69n":                         {"admin"},
+		"http://host/x?a+b=1&c%20d=1":                   {"a b", "c d"},
+		"http://host/x?${NAME}=1":                       {"admin"},
+		"http://host/x?is-${NAME}=1":                    {"is-admin"},
+		"http://host/x?user={session.metadata.user_id}": {"user"},
+		"http://host/x{?session.metadata.user_id}":      {"session.metadata.user_id"},
+		"http://host/x{?session.metadata.none?}":        {"session.metadata.none"},
+		"http://host/x?a=1{&call.id}":                   {"a", "call.id"},
+		"${BASE}":                                       {"token", "a b"},
+	} {
+		object, separator := "{?o*}", "?{n}=1"
+		if strings.Contains(url, "?") || url == "${BASE}" {
+			object, separator = "{&o*}", "&{n}=1"
+		}
+		routes := "version: 1\nroutes:\n  unused: { url: \"" + url + "\", method: GET }\n"
+		if url != "${BASE}" { // nothing can follow a variable with a query
+			routes += "  object: \"" + url + object + "\"\n  name: \"" + url + separator + "\"\n"
+		}
+		table := parse(t, routes, env)
+		for _, name := range names {
+			for route, args := range map[string]string{"unused": `{"` + name + `":"x"}`, "object": `{"o":{"` + name + `":"x"}}`, "name": `{"n":"` + name + `"}`} {
+				if _, there := table.Lookup(route); there {
+					refused(t, table, route, args)
+				}
+			}
+		}
+		if got := wired(t, table, "unused", `{"other":"x"}`).URL; !strings.HasSuffix(got, "other=x") {
+			t.Errorf("%s: got %s", url, got)
+		}
 	}
-	refused(t, table, "f", `{"o":{"admin":true}}`)
 }
 
 func TestPathGoesAfterTheUpstreamsURL(t *testing.T) {

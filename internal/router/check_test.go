@@ -110,6 +110,31 @@ func TestManyWrongArgumentsGiveAShortList(t *testing.T) {
 	}
 }
 
+func TestMistakesOfTheWholeObjectAndOfDeepValuesAreSentences(t *testing.T) {
+	t.Parallel()
+	table := parse(t, `
+version: 1
+routes:
+  names: { url: "http://host/", parameters: { propertyNames: { pattern: "^a" }, minProperties: 1 } }
+  forms: { url: "http://host/", parameters: { oneOf: [{ required: [a] }, { required: [b] }] } }
+  deep: { url: "http://host/", parameters: { type: object, additionalProperties: { $ref: "#" } } }
+`, nil)
+	deep := strings.Repeat(`{"`+strings.Repeat("a", 80)+`":`, 2000) + "5" + strings.Repeat("}", 2000)
+	part := strings.Repeat("a", 60) + "…"
+	ends := strings.Repeat("."+part, 6)[1:]
+	for _, c := range []struct{ name, args, want string }{
+		{"names", `{}`, "The arguments object must have at least 1 member, has 0."},
+		{"names", `{"b":1}`, "The arguments object holds the name b, which is not allowed."},
+		{"forms", `{"a":1,"b":2}`, "The arguments object fits more than one of its forms and must fit exactly one."},
+		{"forms", `{}`, "The arguments object fits none of its allowed forms (a is missing, or b is missing)."},
+		{"deep", deep, "The argument " + ends + "…" + ends + " must be an object, got a number."},
+	} {
+		if got := sentenceOf(t, lookup(t, table, c.name).Check([]byte(c.args))); got != c.want {
+			t.Errorf("%s with %.40s: %s", c.name, c.args, got)
+		}
+	}
+}
+
 // The validator panics on numbers with huge exponents and works without bound
 // on large ones; either way the call fails quickly and nothing else does.
 func TestHugeNumbersAreRefusedQuickly(t *testing.T) {

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"sort"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 const (
@@ -61,19 +59,15 @@ func readDocument(file string, data []byte, problems *collector) *yaml.Node {
 // readable reports bytes that YAML does not allow, which its parser would
 // report without a place.
 func (d *document) readable(data []byte) bool {
-	line, start := 1, 0
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
-		at := place{d.file, line, utf8.RuneCount(data[start:i]) + 1}
 		switch {
 		case r == utf8.RuneError && size == 1:
-			d.problems.addf(at, "the file is not UTF-8")
+			d.problems.addf(placeAt(d.file, data, i), "the file is not UTF-8")
 			return false
 		case (r < ' ' && r != '\t' && r != '\n' && r != '\r') || r == 0x7f:
-			d.problems.addf(at, "the control character U+%04X is not allowed", r)
+			d.problems.addf(placeAt(d.file, data, i), "the control character U+%04X is not allowed", r)
 			return false
-		case r == '\n':
-			line, start = line+1, i+1
 		}
 		i += size
 	}
@@ -90,14 +84,14 @@ func (d *document) decode(data []byte) *yaml.Node {
 		return nil
 	}
 	if err != nil {
-		d.problems.addf(syntaxPlace(d.file, data, err), "not valid YAML: %s", syntaxMessage(err))
+		d.syntaxError(data, err)
 		return nil
 	}
 	err = decodeNode(decoder, &second)
 	switch {
 	case errors.Is(err, io.EOF):
 	case err != nil:
-		d.problems.addf(syntaxPlace(d.file, data, err), "not valid YAML: %s", syntaxMessage(err))
+		d.syntaxError(data, err)
 		return nil
 	default:
 		d.problems.addf(d.at(&second), "a second YAML document: a file holds one")
@@ -116,71 +110,33 @@ func (d *document) decode(data []byte) *yaml.Node {
 func decodeNode(decoder *yaml.Decoder, node *yaml.Node) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("yaml: %v", r)
+			err = fmt.Errorf("%v", r)
 		}
 	}()
 	return decoder.Decode(node)
 }
 
-func syntaxMessage(err error) string {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	return regexp.MustCompile(`^line \d+: `).ReplaceAllString(text, "")
+// syntaxError reports why the library cannot read the file: where it stopped, or
+// where what is left open begins, when that is the end of the file or a key
+// without its colon.
+func (d *document) syntaxError(data []byte, err error) {
+	at, message := place{d.file, 1, 1}, err.Error()
+	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
+		mark := e.Mark
+		if e.ContextMark.Line > 0 && (e.ContextMsg == "while scanning a simple key" || onlyBlankFrom(data, mark.Line)) {
+			mark = e.ContextMark
+		}
+		at, message = place{d.file, max(1, mark.Line), max(1, mark.Column)}, e.Message
+	}
+	d.problems.addf(at, "not valid YAML: %s", message)
 }
 
-// maxSearched bounds, in bytes, the files in which the place of a syntax error
-// is searched.
-const maxSearched = 1 << 20
-
-// syntaxPlace finds the place of a syntax error. The library names a line only,
-// and often the wrong one, so the place is where the shortest beginning of the
-// file ends that gives the same error: first by lines, then by characters.
-func syntaxPlace(file string, data []byte, err error) place {
-	message := syntaxMessage(err)
-	if name, ok := strings.CutPrefix(message, "unknown anchor '"); ok {
-		name, _, _ = strings.Cut(name, "'")
-		return placeAt(file, data, max(0, bytes.Index(data, []byte("*"+name))))
+// onlyBlankFrom says that a file holds nothing from a line on.
+func onlyBlankFrom(data []byte, line int) bool {
+	for range line - 1 {
+		_, data, _ = bytes.Cut(data, []byte("\n"))
 	}
-	if len(data) > maxSearched {
-		return place{file, libraryLine(err), 1}
-	}
-	ends := lineEnds(data)
-	line := sort.Search(len(ends)-1, func(i int) bool { return failsAlike(data[:ends[i]], message) })
-	start := 0
-	if line > 0 {
-		start = ends[line-1]
-	}
-	text := data[start:ends[line]]
-	for i := range text {
-		if utf8.RuneStart(text[i]) && failsAlike(data[:start+i+1], message) {
-			return placeAt(file, data, start+i)
-		}
-	}
-	return placeAt(file, data, start)
-}
-
-// failsAlike says that the beginning of a file has the same syntax error.
-func failsAlike(data []byte, message string) bool {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var node yaml.Node
-		if err := decodeNode(decoder, &node); err != nil {
-			return !errors.Is(err, io.EOF) && syntaxMessage(err) == message
-		}
-	}
-}
-
-// lineEnds are the offsets after each line.
-func lineEnds(data []byte) []int {
-	var ends []int
-	for i, c := range data {
-		if c == '\n' {
-			ends = append(ends, i+1)
-		}
-	}
-	if len(ends) == 0 || ends[len(ends)-1] < len(data) {
-		ends = append(ends, len(data))
-	}
-	return ends
+	return len(bytes.TrimSpace(data)) == 0
 }
 
 // placeAt is the line and column of an offset.
@@ -188,15 +144,6 @@ func placeAt(file string, data []byte, offset int) place {
 	before := data[:offset]
 	start := bytes.LastIndexByte(before, '\n') + 1
 	return place{file, bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1}
-}
-
-func libraryLine(err error) int {
-	if m := regexp.MustCompile(`line (\d+):`).FindStringSubmatch(err.Error()); m != nil {
-		if line, err := strconv.Atoi(m[1]); err == nil {
-			return max(1, line)
-		}
-	}
-	return 1
 }
 
 func (d *document) at(n *yaml.Node) place { return place{d.file, max(1, n.Line), max(1, n.Column)} }
@@ -260,11 +207,16 @@ func (d *document) flattenMapping(n *yaml.Node, depth int) flat {
 	clone, size := *n, 1
 	clone.Content = make([]*yaml.Node, 0, len(n.Content))
 	own := map[string]*yaml.Node{}
+	var merge *yaml.Node
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, f := n.Content[i], d.flatten(n.Content[i+1], depth+1)
 		size += f.size + 1
 		if key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
+			if merge != nil {
+				d.duplicate(key, merge)
+			}
+			merge = key
 			merged = append(merged, d.mergeSources(f.node)...)
 			continue
 		}
@@ -273,7 +225,7 @@ func (d *document) flattenMapping(n *yaml.Node, depth int) flat {
 			continue
 		}
 		if first, twice := own[key.Value]; twice {
-			d.problems.addf(d.at(key), "duplicate key %s: it stands at %s too", quoteWord(key.Value), d.at(first))
+			d.duplicate(key, first)
 			continue
 		}
 		own[key.Value] = key
@@ -288,6 +240,10 @@ func (d *document) flattenMapping(n *yaml.Node, depth int) flat {
 		}
 	}
 	return flat{&clone, size}
+}
+
+func (d *document) duplicate(key, first *yaml.Node) {
+	d.problems.addf(d.at(key), "duplicate key %s: it stands at %s too", quoteWord(key.Value), d.at(first))
 }
 
 // mergeSources returns the mappings that a merge key brings.

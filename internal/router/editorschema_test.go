@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // beyondSchema lists the bad fixtures that the JSON Schema for editors takes as
@@ -55,6 +55,7 @@ func beyondSchema() map[string]string {
 		"parameters-ref-relative":          references,
 		"parameters-ref-nowhere":           references,
 		"parameters-ref-anchor-nowhere":    references,
+		"parameters-ref-circle":            references,
 		"parameters-hexadecimal":           numberText,
 		"version-float":                    numberText,
 	}

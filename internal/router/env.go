@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -64,6 +65,9 @@ func (e *environment) resolve(name, fallback string, hasFallback bool) (m mark, 
 	return mark{key: key, value: value}, true
 }
 
+// withoutSlashSuffix ends the key of a mark whose value has lost its last slash.
+const withoutSlashSuffix = ":/"
+
 // withoutSlash is a piece of a URL without the slash at its end. A mark becomes
 // another mark, with a value of its own.
 func (e *environment) withoutSlash(p piece) piece {
@@ -72,7 +76,7 @@ func (e *environment) withoutSlash(p piece) piece {
 		return p
 	}
 	if value, found := strings.CutSuffix(p.mark.value, "/"); found {
-		m := mark{key: p.mark.key + ":/", value: value}
+		m := mark{key: p.mark.key + withoutSlashSuffix, value: value}
 		e.values[m.key] = value
 		p.mark = &m
 	}
@@ -83,25 +87,52 @@ func (e *environment) withoutSlash(p piece) piece {
 // variable is called that.
 const hiddenUserinfo = "@userinfo:"
 
-// hideUserinfo puts a mark in the place of user and password in a URL, so that
+// hideUserinfo puts marks in the place of user and password in a URL, so that
 // no request that is kept or shown has them. path names the URL.
 func (e *environment) hideUserinfo(path string, head []piece) []piece {
-	scheme, rest, _ := strings.Cut(head[0].literal, "://")
+	fixed, _ := fixedText(head)
+	scheme, rest, _ := strings.Cut(fixed, "://")
 	authority, _ := cutAuthority(rest)
-	at := strings.LastIndexByte(authority, '@')
-	if at < 0 {
+	size := strings.LastIndexByte(authority, '@')
+	if size <= 0 {
 		return head
 	}
-	secret := strings.ReplaceAll(authority[:at], "$$", "$")
-	sum := sha256.Sum256([]byte(path))
-	hidden := mark{key: hiddenUserinfo + hex.EncodeToString(sum[:4]), value: secret}
-	e.values[hidden.key] = secret
-	if _, password, ok := strings.Cut(secret, ":"); ok {
-		decoded, _ := decode(password)
+	start := len(scheme) + len("://")
+	end := start + size
+	e.rememberUserinfo(fixed[start:end])
+	pieces, offset := make([]piece, 0, len(head)+2), 0
+	for _, p := range head {
+		if p.expr != nil || p.mark != nil || offset >= end {
+			pieces = append(pieces, p)
+			if p.expr == nil {
+				offset += len(plainText(p))
+			}
+			continue
+		}
+		text := plainText(p)
+		low, high := min(max(0, start-offset), len(text)), min(end-offset, len(text))
+		sum := sha256.Sum256([]byte(path + ":" + strconv.Itoa(len(pieces))))
+		hidden := mark{key: hiddenUserinfo + hex.EncodeToString(sum[:4]), value: text[low:high]}
+		e.values[hidden.key] = hidden.value
+		for _, part := range []piece{{literal: escapeDollar(text[:low])}, {mark: &hidden}, {literal: escapeDollar(text[high:])}} {
+			if part.literal != "" || (part.mark != nil && low < high) {
+				pieces = append(pieces, part)
+			}
+		}
+		offset += len(text)
+	}
+	return pieces
+}
+
+// rememberUserinfo keeps what is secret of the user and password in a URL.
+func (e *environment) rememberUserinfo(userinfo string) {
+	_, password, hasPassword := strings.Cut(userinfo, ":")
+	if decoded, _ := decode(password); password != "" {
 		e.passwords = append(e.passwords, password, decoded)
 	}
-	pieces := []piece{{literal: scheme + "://"}, {mark: &hidden}, {literal: rest[at:]}}
-	return append(pieces, head[1:]...)
+	if password != "" || !hasPassword { // a user alone is a token
+		e.passwords = append(e.passwords, userinfo)
+	}
 }
 
 // value is what a mark in a Request stands for now. A request that was built
@@ -109,6 +140,10 @@ func (e *environment) hideUserinfo(path string, head []piece) []piece {
 func (e *environment) value(key string) (string, error) {
 	if value, ok := e.values[key]; ok {
 		return value, nil
+	}
+	if base, cut := strings.CutSuffix(key, withoutSlashSuffix); cut {
+		value, err := e.value(base)
+		return strings.TrimSuffix(value, "/"), err
 	}
 	name, _, _ := strings.Cut(key, ":")
 	if value, ok := e.values[name]; ok {

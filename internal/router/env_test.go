@@ -87,6 +87,47 @@ func TestJournaledRequestHoldsNoSecret(t *testing.T) {
 	}
 }
 
+// However user and password of a URL are put together, neither the journal nor
+// people see them, and they are sent as they are written.
+func TestUserAndPasswordOfAURLAreHidden(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"USER": "bob", "PASS": "p4ss", "SCHEME": "https", "HOST": "example"}
+	for url, secrets := range map[string][]string{
+		"http://bob:w0rd@host/x":                {"bob:w0rd", "w0rd"},
+		"http://t0ken@host/x":                   {"t0ken"},
+		"http://bob:w%300rd$$@host/x":           {"bob:w%300rd$", "w%300rd$", "w00rd$"},
+		"http://bob:w0${PASS}rd@${HOST}/x":      {"w0p4ssrd"},
+		"http://${USER}:w0rd@host/x":            {"w0rd"},
+		"http://${USER}:${PASS}@host/x/a@b/{i}": {"bob:p4ss"},
+		"${SCHEME}://bob:w0rd@host/x":           {"w0rd"},
+		"http://a@b:w0rd@host/x":                {"w0rd"},
+	} {
+		table, err := router.Parse("routes.yaml", []byte("version: 1\nroutes:\n  f: \""+url+"\"\n"), envOf(env))
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		request, err := lookup(t, table, "f").Build([]byte(`{"i":1}`), values())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, shown := range []string{request.URL, request.Shown().URL, table.Describe()[0].URL} {
+			if strings.Contains(shown, "w0") || strings.Contains(shown, "t0k") || strings.Contains(shown, "bob") || strings.Contains(shown, "rd") {
+				t.Errorf("%s is shown as %s", url, shown)
+			}
+		}
+		for _, secret := range secrets {
+			if !slices.Contains(table.Secrets(), secret) {
+				t.Errorf("%s: %q is not among the secrets %q", url, secret, table.Secrets())
+			}
+		}
+		want := strings.NewReplacer("${USER}", "bob", "${PASS}", "p4ss", "${SCHEME}", "https", "${HOST}", "example", "$$", "$", "{i}", "1").Replace(url)
+		if wire, err := table.Wire(request); err != nil || wire.URL != want {
+			t.Errorf("%s is sent as %s, %v", url, wire.URL, err)
+		}
+	}
+}
+
 // A request outlives its table: the values are those of the table in force.
 func TestWireTakesTheValuesOfTheTableInForce(t *testing.T) {
 	t.Parallel()
@@ -104,6 +145,21 @@ func TestWireTakesTheValuesOfTheTableInForce(t *testing.T) {
 	wire, err = after.Wire(request)
 	if err != nil || wire.URL != "https://new-host:1/v1/1?key=new&sig=a%20new%20b" || wire.Headers[0].Value != "Bearer new" {
 		t.Errorf("%+v, %v", wire, err)
+	}
+}
+
+func TestAnUpstreamsLastSlashStaysAwayUnderALaterTable(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"BASE": "http://host/api/"}
+	before := parse(t, "version: 1\nupstreams: { u: { url: \"${BASE}\" } }\nroutes:\n  f: { upstream: u, path: /x }\n", env)
+	request, err := lookup(t, before, "f").Build([]byte(`{}`), values())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"version: 1\nroutes: {}\n", "version: 1\nroutes:\n  f: ${BASE}\n"} {
+		if wire, err := parse(t, text, env).Wire(request); err != nil || wire.URL != "http://host/api/x" {
+			t.Errorf("%q: %s, %v", text, wire.URL, err)
+		}
 	}
 }
 
@@ -154,6 +210,23 @@ routes:
 `, nil)
 	if got, want := string(table.Tools()), `[{"type":"function","name":"f","description":"costs ${NONE} $$5","parameters":{"description":"${NONE} $$"}}]`; got != want {
 		t.Errorf("got %s", got)
+	}
+}
+
+// Where ${VAR} has no meaning it is not a value either: nothing takes it for
+// something else.
+func TestVariablesWhereTheyDoNotWorkAreMistakes(t *testing.T) {
+	t.Parallel()
+	for _, route := range []string{
+		`{ url: "http://h/", method: "${M}" }`, `{ url: "http://h/", timeout: "${T}" }`, `{ url: "http://h/", attempt_timeout: "${T}" }`,
+		`{ url: "http://h/", idempotent: "${I}" }`, `{ url: "http://h/", headers: { "${H}": x } }`, `{ url: "http://h/", retry: { attempts: "${A}" } }`,
+		`{ url: "http://h/", result: { expose: "${E}" } }`, `{ upstream: "${U}", path: /x }`, `{ upstream: u, path: "/${P}" }`,
+	} {
+		env := envOf(map[string]string{"M": "GET", "T": "3s", "I": "true", "H": "X-A", "A": "3", "E": "none", "U": "u", "P": "x"})
+		_, err := router.Parse("routes.yaml", []byte("version: 1\nupstreams: { u: { url: \"http://h\" } }\nroutes:\n  f: "+route+"\n"), env)
+		if err == nil {
+			t.Errorf("%s is taken", route)
+		}
 	}
 }
 

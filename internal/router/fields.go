@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // reader reads typed values from the nodes of one file. Every getter reports
@@ -136,11 +136,28 @@ func plainTag(n *yaml.Node) bool {
 }
 
 func (r *reader) boolean(f field) *bool {
-	if f.value.Kind == yaml.ScalarNode && f.value.Tag == "!!bool" {
-		return new(strings.EqualFold(f.value.Value, "true"))
+	if f.value.Kind != yaml.ScalarNode || f.value.Tag != "!!bool" {
+		r.wrongf(f, "must be true or false, not %s", kindOf(f.value))
+		return nil
 	}
-	r.wrongf(f, "must be true or false, not %s", kindOf(f.value))
-	return nil
+	value, ok := boolean(f.value)
+	if !ok {
+		r.wrongf(f, "must be true or false, got %s", quoteWord(f.value.Value))
+		return nil
+	}
+	return &value
+}
+
+// boolean is the value of a node tagged !!bool. The tag may have been written by
+// hand, before anything.
+func boolean(n *yaml.Node) (value, ok bool) {
+	switch strings.ToLower(n.Value) {
+	case "true":
+		return true, true
+	case "false":
+		return false, true
+	}
+	return false, false
 }
 
 // duration reads a positive duration such as 30s or 1m30s.

@@ -64,7 +64,7 @@ func headerProblem(p piece) string {
 	case p.expr != nil && (p.expr.operator != 0 || len(p.expr.vars) != 1 || p.expr.vars[0].explode):
 		return p.expr.text + ": a header knows only {name}"
 	case p.mark != nil && strings.ContainsFunc(p.mark.value, isControl):
-		return "the value of ${" + p.mark.key + "} holds a line break or another control character"
+		return "the value of " + showMark(p.mark.key) + " holds a line break or another control character"
 	case strings.ContainsFunc(p.literal, isControl):
 		return "a header holds no line break or other control character"
 	}

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
-	"strings"
+	"strconv"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$`)
@@ -61,7 +61,12 @@ func (r *reader) writeScalar(out *bytes.Buffer, path string, n *yaml.Node) bool 
 	case n.Tag == "!!null":
 		out.WriteString("null")
 	case n.Tag == "!!bool":
-		out.WriteString(strings.ToLower(n.Value))
+		value, ok := boolean(n)
+		if !ok {
+			r.problems.addf(r.at(n), "%s: must be true or false, got %s", path, quoteWord(n.Value))
+			return false
+		}
+		out.WriteString(strconv.FormatBool(value))
 	case n.Tag == "!!int" || n.Tag == "!!float":
 		if !jsonNumber.MatchString(n.Value) {
 			r.problems.addf(r.at(n), "%s: %s is not a number in JSON: write it in plain decimal, or in quotes", path, quoteWord(n.Value))

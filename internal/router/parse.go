@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // What a route has when neither it nor defaults say otherwise.
@@ -30,6 +30,9 @@ type builder struct {
 	routes                []*draft
 	byName                map[string]*draft
 	hasRoutes             bool
+	// partial says that a part of the table could not be read: what seems to be
+	// missing may stand there.
+	partial bool
 }
 
 type upstream struct {
@@ -56,18 +59,20 @@ func newBuilder(env Env) *builder {
 func (b *builder) file(name string, data []byte) {
 	root := readDocument(name, data, &b.collector)
 	if root == nil {
-		b.hasRoutes = true // there is nothing to say about them
+		b.partial = true
 		return
 	}
 	r := &reader{file: name, problems: &b.collector}
 	o, ok := r.object("", root, keys{now: []string{"version", "upstreams", "defaults", "routes", "unknown_function"}})
 	if !ok {
-		b.hasRoutes = true
+		b.partial = true
 		return
 	}
 	r.version(root, o)
 	fields := o.fields
-	b.hasRoutes = b.hasRoutes || !o.missing("routes")
+	_, hasRoutes := fields["routes"]
+	b.hasRoutes = b.hasRoutes || hasRoutes
+	b.partial = b.partial || o.meant["routes"] || o.meant["defaults"] || o.meant["upstreams"]
 	if f, ok := fields["defaults"]; ok {
 		b.readDefaults(r, f)
 	}
@@ -101,7 +106,8 @@ func (b *builder) readDefaults(r *reader, f field) {
 		return
 	}
 	b.defaultsAt = r.at(f.key)
-	b.defaults, _ = r.settings(f.path, f.value, b.env)
+	defaults, ok := r.settings(f.path, f.value, b.env)
+	b.defaults, b.partial = defaults, b.partial || !ok
 }
 
 func (b *builder) readUnknown(r *reader, f field) {
@@ -116,7 +122,8 @@ func (b *builder) readUnknown(r *reader, f field) {
 }
 
 func (b *builder) readUpstreams(r *reader, f field) {
-	fields, _ := r.mapping(f.path, f.value)
+	fields, ok := r.mapping(f.path, f.value)
+	b.partial = b.partial || !ok
 	for _, u := range fields {
 		if first, twice := b.upstreams[u.name]; twice {
 			b.addf(r.at(u.key), "upstream %s stands at %s too", quoteWord(u.name), first.at)
@@ -182,7 +189,7 @@ func (b *builder) readRoute(r *reader, f field) (settings, bool) {
 
 // finish applies defaults and upstreams and returns the table, or its problems.
 func (b *builder) finish(file string) (*Table, error) {
-	if !b.hasRoutes {
+	if !b.hasRoutes && !b.partial {
 		b.addf(place{file, 1, 1}, "routes are missing")
 	}
 	if u := b.defaults.target.upstream; u != nil && b.upstreams[u.name] == nil {
@@ -235,6 +242,7 @@ func (b *builder) resolve(d *draft, t target) (address, []headerTemplate) {
 	case t.broken:
 	case t.url != nil:
 		return *t.url, nil
+	case t.upstream == nil && b.partial:
 	case t.upstream == nil && t.path != nil:
 		b.addf(d.at, "%s: path needs an upstream", d.path)
 	case t.upstream == nil:
@@ -250,6 +258,7 @@ func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate
 	switch {
 	case !known:
 		b.unknownUpstream(t.upstream)
+	case t.path == nil && b.partial:
 	case t.path == nil:
 		b.addf(d.at, "%s: path is missing: an upstream needs one", d.path)
 	case u.url != nil:
@@ -263,6 +272,9 @@ func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate
 }
 
 func (b *builder) unknownUpstream(u *upstreamName) {
+	if b.partial {
+		return
+	}
 	names := slices.Sorted(maps.Keys(b.upstreams))
 	b.addf(u.at, "%s: unknown upstream %s%s", u.path, quoteWord(u.name), didYouMean(u.name, names))
 }

@@ -21,7 +21,7 @@ type blueprint struct {
 	static bool
 	// used are the arguments that templates name.
 	used map[string]bool
-	// taken are the names of query parameters that the file sets.
+	// taken are the names of query parameters that no argument can set.
 	taken map[string]bool
 }
 
@@ -40,11 +40,12 @@ func newBlueprint(route *Route, base address, query []parameter, headers []heade
 	}
 	b.static = !b.bodyless
 	b.note(base.head)
+	for _, name := range markedNames(base.head) {
+		b.taken[name] = true
+	}
 	for _, q := range b.address.query {
 		b.note(q.pieces)
-		if q.name != "" {
-			b.taken[q.name] = true
-		}
+		b.take(q)
 	}
 	for _, h := range headers {
 		b.note(h.pieces)
@@ -69,6 +70,28 @@ func (b *blueprint) note(pieces []piece) {
 			}
 		}
 	}
+}
+
+// take remembers the names of query parameters that no argument can set: those
+// that the file writes, and the bridge's own values.
+func (b *blueprint) take(q queryPart) {
+	if q.name != "" {
+		b.taken[q.name] = true
+		return
+	}
+	for _, v := range q.variables() {
+		if v.own != "" {
+			b.taken[v.name] = true
+		}
+	}
+}
+
+// variables are those of {?…} or {&…}, none for a literal pair.
+func (q queryPart) variables() []variable {
+	if first := q.pieces[0].expr; first != nil && first.operator != 0 {
+		return first.vars
+	}
+	return nil
 }
 
 // joinAddress puts a path after the URL of an upstream; the query of the URL
@@ -150,6 +173,9 @@ func (b *blueprint) appendPart(query []string, part queryPart, e *expansion) ([]
 	value, present, err := e.text(part.pieces, e.queryValue)
 	if err != nil || !present {
 		return query, err
+	}
+	if name := decodeName(value); part.name == "" && b.taken[name] {
+		return nil, argumentErrorf("The arguments set the query parameter %s, which is fixed.", quoteWord(name))
 	}
 	return append(query, value), nil
 }

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"go.yaml.in/yaml/v3"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"go.yaml.in/yaml/v4"
 )
 
 // schema checks arguments against a JSON Schema.
@@ -45,6 +47,10 @@ func (r *reader) parameters(f field) *parameters {
 		r.schemaProblems(f, err)
 		return nil
 	}
+	if refersToItself(compiled) {
+		r.wrongf(f, "bad JSON Schema: a reference leads back to itself, so nothing ever fits")
+		return nil
+	}
 	return &parameters{text: text, schema: &schema{compiled}}
 }
 
@@ -55,16 +61,16 @@ func (r *reader) describesObject(f field) bool {
 		r.problems.addf(r.at(draft), "%s.$schema: must be %s", f.path, draftURL)
 		return false
 	}
-	kind := child(f.value, "type")
-	if kind == nil || kind.Value == "object" {
+	types := child(f.value, "type")
+	if types == nil || types.Value == "object" {
 		return true
 	}
-	for _, item := range kind.Content {
+	for _, item := range types.Content {
 		if item.Value == "object" {
 			return true
 		}
 	}
-	r.problems.addf(r.at(kind), "%s.type: must be object: arguments are one", f.path)
+	r.problems.addf(r.at(types), "%s.type: must be object: arguments are one", f.path)
 	return false
 }
 
@@ -87,6 +93,16 @@ func compileSchema(text []byte) (compiled *jsonschema.Schema, err error) {
 		return nil, err
 	}
 	return c.Compile(schemaURL)
+}
+
+// refersToItself says that following the references of a schema never ends,
+// which the library finds only when a value is checked.
+func refersToItself(compiled *jsonschema.Schema) bool {
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](compiled.Validate(map[string]any{}))
+	return ok && slices.ContainsFunc(leaves(invalid), func(e *jsonschema.ValidationError) bool {
+		_, cycle := e.ErrorKind.(*kind.RefCycle)
+		return cycle
+	})
 }
 
 // schemaProblems reports why a schema does not compile, each mistake at the node

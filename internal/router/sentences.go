@@ -18,6 +18,8 @@ const (
 	maxComplaints = 5
 	// maxChoices bounds how many allowed values it lists.
 	maxChoices = 12
+	// maxParts bounds how many levels of a place it names.
+	maxParts = 12
 )
 
 // complaint is one thing that is wrong with a value: "amount" "must be at least
@@ -36,7 +38,7 @@ func sentence(all []complaint) string {
 	for _, c := range all[:min(len(all), maxComplaints)] {
 		subject := "the argument " + dotted(c.location)
 		if len(c.location) == 0 {
-			subject = "the arguments"
+			subject = "the arguments object"
 		}
 		clauses = append(clauses, subject+" "+c.clause)
 	}
@@ -47,8 +49,12 @@ func sentence(all []complaint) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-// dotted names a place in the arguments: customer.emails[0].
+// dotted names a place in the arguments: customer.emails[0]. Of a deep one it
+// names the two ends.
 func dotted(location []string) string {
+	if len(location) > maxParts {
+		return dotted(location[:maxParts/2]) + "…" + dotted(location[len(location)-maxParts/2:])
+	}
 	var out strings.Builder
 	for i, part := range location {
 		switch _, err := strconv.Atoi(part); {

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 )
 
 // settings are the keys of a route, or of defaults, as far as they are set.

@@ -88,12 +88,11 @@ func fold(word string) string {
 // distance is the number of letters to insert, drop, replace or swap with
 // their neighbour (optimal string alignment).
 func distance(a, b string) int {
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		row := make([]int, len(b)+1)
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
@@ -105,7 +104,7 @@ func distance(a, b string) int {
 				row[j] = min(row[j], before[j-2]+1)
 			}
 		}
-		before, last = last, row
+		before, last, row = last, row, before
 	}
 	return last[len(b)]
 }

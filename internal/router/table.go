@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -41,13 +42,32 @@ func Load(path string, env Env) (*Table, error) {
 	}
 	files := make([]source, 0, len(names))
 	for _, name := range names {
-		data, err := os.ReadFile(name) //nolint:gosec // the operator's own file
+		data, err := readFile(name)
 		if err != nil {
-			return nil, fmt.Errorf("read the route table: %w", err)
+			return nil, err
 		}
 		files = append(files, source{name, data})
 	}
 	return parseFiles(files, env)
+}
+
+// maxFile bounds one file of a table, in bytes: a hundred thousand routes fit.
+const maxFile = 16 << 20
+
+func readFile(name string) ([]byte, error) {
+	file, err := os.Open(name) //nolint:gosec // the operator's own file
+	if err != nil {
+		return nil, fmt.Errorf("read the route table: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the route table: %w", err)
+	}
+	if len(data) > maxFile {
+		return nil, Problems{{File: name, Line: 1, Column: 1, Message: fmt.Sprintf("the file is larger than %d MiB", maxFile>>20)}}
+	}
+	return data, nil
 }
 
 // visibleFiles lists the *.yaml files of a directory by name. A Kubernetes
@@ -117,8 +137,10 @@ func (t *Table) Warnings() Problems { return t.warnings }
 // longest first, none empty.
 func (t *Table) Secrets() []string {
 	secrets := slices.Clone(t.env.passwords)
-	for _, value := range t.env.values {
-		secrets = append(secrets, value)
+	for key, value := range t.env.values {
+		if !strings.HasPrefix(key, hiddenUserinfo) {
+			secrets = append(secrets, value)
+		}
 	}
 	slices.SortFunc(secrets, func(a, b string) int {
 		return cmp.Or(len(b)-len(a), strings.Compare(a, b))

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -276,12 +277,38 @@ func TestUnreadableTables(t *testing.T) {
 	if _, err := router.Load(t.TempDir(), envOf(nil)); err == nil || !strings.Contains(err.Error(), "no *.yaml file") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	dangling := t.TempDir()
-	if err := os.Symlink("nowhere", filepath.Join(dangling, "a.yaml")); err != nil {
-		t.Fatal(err)
+	for target, want := range map[string]error{"nowhere": fs.ErrNotExist, "a.yaml": syscall.ELOOP} {
+		dir := t.TempDir()
+		link := filepath.Join(dir, "a.yaml")
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := router.Load(dir, envOf(nil)); !errors.Is(err, want) || !strings.Contains(err.Error(), link) {
+			t.Errorf("a link to %s: %v", target, err)
+		}
 	}
-	if _, err := router.Load(dangling, envOf(nil)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a dangling link: %v", err)
+	if _, err := router.Load("/dev/zero", envOf(nil)); err == nil || err.Error() != "/dev/zero:1:1: the file is larger than 16 MiB" {
+		t.Errorf("a file without an end: %v", err)
+	}
+}
+
+// Each file is judged; that an upstream or a default is missing cannot be said
+// when a file that may hold it cannot be read.
+func TestEveryFileOfADirectoryIsJudged(t *testing.T) {
+	t.Parallel()
+	dir := writeFiles(t, map[string]string{
+		"a.yaml": "",
+		"b.yaml": "version: 1\nroutes:\n  f: http://h/\n---\nversion: 1\n",
+		"c.yaml": "routes:\n  f: a: b\n",
+		"d.yaml": "version: 2\nroutes: { g: http://h/, h: { upstream: u, path: /x }, i: { path: /x }, j: {} }\n",
+	})
+	_, err := router.Load(dir, envOf(nil))
+	want := strings.ReplaceAll(`DIR/a.yaml:1:1: the file is empty: a route table begins with version: 1
+DIR/b.yaml:4:1: a second YAML document: a file holds one
+DIR/c.yaml:2:7: not valid YAML: mapping values are not allowed in this context
+DIR/d.yaml:1:10: version: must be 1, got 2`, "DIR", dir)
+	if err == nil || err.Error() != want {
+		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
 }
 
