@@ -129,7 +129,7 @@ func (l *line) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := l.config
-	c.Client, c.Forwarder, c.Journal, c.Owner, c.Registerer = l.client, forwarding{l.forwarder}, l.journal, owner, l.registry
+	c.Client, c.Forwarder, c.Journal, c.Owner, c.Registerer = l.client, l.forwarder, l.journal, owner, l.registry
 	l.manager = session.New(c)
 	if err := l.manager.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -91,7 +91,7 @@ func (o orders) run(t *testing.T, function string) tried {
 		Key:      journal.Key{SessionID: "sess_1", TurnID: "turn_1", CallID: "call_1"},
 		Function: function, Arguments: []byte(cmpOr(o.args, `{"order_id":17}`)), State: o.state, Idempotent: forwarder.Plan(function).Idempotent,
 	}
-	outcome, err := forwarder.Deliver(t.Context(), call, journal.Session{ID: "sess_1", Metadata: o.metadata}, notes)
+	outcome, err := forwarder.Forward(t.Context(), call, journal.Session{ID: "sess_1", Metadata: o.metadata}, notes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,6 @@ import (
 
 	"functionbridge/internal/admin"
 	"functionbridge/internal/forward"
-	"functionbridge/internal/journal"
 	"functionbridge/internal/journal/sqlite"
 	"functionbridge/internal/router"
 	"functionbridge/internal/session"
@@ -184,7 +183,7 @@ func (d *daemon) buildSessions(context.Context) error {
 	}
 	d.onStop(func() error { client.Close(); return nil })
 	d.sessions = session.New(session.Config{
-		Client: client, Forwarder: forwarding{d.forwarder}, Journal: d.journal, Owner: d.owner,
+		Client: client, Forwarder: d.forwarder, Journal: d.journal, Owner: d.owner,
 		Sessions: d.settings.Sessions, Agents: d.settings.Agents, DiscoverInterval: d.settings.DiscoverInterval,
 		IdleTimeout: d.settings.StreamIdleTimeout, ResyncInterval: d.settings.ResyncInterval,
 		Logger: d.log, Registerer: d.registry,
@@ -240,16 +239,4 @@ func (d *daemon) serveHTTP(ctx context.Context, setting, addr string, handler ht
 		return err
 	})
 	return listener.Addr().String(), nil
-}
-
-// forwarding fits the upstream side to what the session side asks for.
-type forwarding struct{ *forward.Forwarder }
-
-func (f forwarding) Plan(function string) journal.Plan {
-	p := f.Forwarder.Plan(function)
-	return journal.Plan{Ignore: p.Ignore, Idempotent: p.Idempotent}
-}
-
-func (f forwarding) Forward(ctx context.Context, call journal.Call, s journal.Session, r journal.Recorder) (journal.Outcome, error) {
-	return f.Deliver(ctx, call, s, r)
 }

@@ -67,7 +67,7 @@ func BenchmarkForward(b *testing.B) {
 	})
 	call := f.call("get_weather", benchArguments)
 	measure(b, func() {
-		if o, err := f.Deliver(b.Context(), call, journal.Session{ID: "sess_1"}, silent{}); !o.Success || err != nil {
+		if o, err := f.Forward(b.Context(), call, journal.Session{ID: "sess_1"}, silent{}); !o.Success || err != nil {
 			b.Fatal(o, err)
 		}
 	})

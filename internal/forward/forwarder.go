@@ -87,26 +87,19 @@ func (f *Forwarder) Plan(function string) journal.Plan {
 	return journal.Plan{Idempotent: route.Idempotent}
 }
 
-// Deliver runs one call and returns what the agent is to be told.
+// Forward runs one call and returns what the agent is to be told.
 //
 // A call that is journal.Running was sent by an earlier process and its outcome
 // is not known: an idempotent one is sent again, another one is not. A call
 // with a Request sends that one instead of building it.
 //
 // The error says that the call was stopped before there was an outcome: it is
-// the cause of the end of ctx, on which Deliver returns soon, or what
+// the cause of the end of ctx, on which Forward returns soon, or what
 // rec.Sending returned. A panic is no error: it becomes the outcome "internal",
 // or "unknown_outcome" where a non-idempotent request may have left.
-func (f *Forwarder) Deliver(ctx context.Context, call journal.Call, s journal.Session, rec journal.Recorder) (journal.Outcome, error) {
+func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec journal.Recorder) (journal.Outcome, error) {
 	d := &delivery{f: f, call: &call, session: s, rec: rec, key: call.CallKey()}
 	return d.run(ctx)
-}
-
-// Forward is Deliver for a caller that looks at ctx itself: when ctx ended, the
-// outcome may mean nothing.
-func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec journal.Recorder) journal.Outcome {
-	outcome, _ := f.Deliver(ctx, call, s, rec)
-	return outcome
 }
 
 // redactorOf returns the redactor of a table's secrets, made once a table.

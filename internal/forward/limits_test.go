@@ -98,7 +98,7 @@ routes:
 		ctx, cancel := context.WithCancel(t.Context())
 		var calls sync.WaitGroup
 		hold := func(function string) {
-			calls.Go(func() { _, _ = b.Deliver(ctx, b.call(function, `{}`), journal.Session{}, &recorder{}) })
+			calls.Go(func() { _, _ = b.Forward(ctx, b.call(function, `{}`), journal.Session{}, &recorder{}) })
 			synctest.Wait()
 		}
 

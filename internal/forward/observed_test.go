@@ -27,7 +27,7 @@ func TestMetricsOfCallsAndAttempts(t *testing.T) {
 	b.run(t, "secret-name-that-a-model-made-up", `{}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, _ = b.Deliver(ctx, b.call("get", `{}`), journal.Session{}, &recorder{}) // has no outcome
+	_, _ = b.Forward(ctx, b.call("get", `{}`), journal.Session{}, &recorder{}) // has no outcome
 	b.Try(t.Context(), forward.Trial{Function: "get", DryRun: true})
 
 	want := strings.NewReader(`
@@ -170,7 +170,7 @@ func TestIdsAreHeaderSafe(t *testing.T) {
 	b := newBench(t, table("act: "+up.URL))
 	call := b.call("act", `{}`)
 	call.SessionID, call.TurnID, call.CallID = "s\r\nX-Evil: 1", "t é%", "plain-id_1"
-	if o, err := b.Deliver(t.Context(), call, journal.Session{}, &recorder{}); !o.Success || err != nil {
+	if o, err := b.Forward(t.Context(), call, journal.Session{}, &recorder{}); !o.Success || err != nil {
 		t.Fatalf("%+v, %v", o, err)
 	}
 	got := up.requests()[0].header

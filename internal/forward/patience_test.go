@@ -248,7 +248,7 @@ func TestForwardReturnsWhenItsContextEnds(t *testing.T) {
 				defer b.stop()
 				ctx, cancel := context.WithTimeout(t.Context(), 7*time.Second)
 				defer cancel()
-				if _, err := b.Deliver(ctx, b.call("act", `{}`), journal.Session{}, &recorder{}); !errors.Is(err, context.DeadlineExceeded) {
+				if _, err := b.Forward(ctx, b.call("act", `{}`), journal.Session{}, &recorder{}); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("error = %v, want that the context ended", err)
 				}
 				if took := time.Since(b.began); took != 7*time.Second {

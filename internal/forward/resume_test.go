@@ -31,7 +31,7 @@ func TestRunningCallIsSentAgainOnlyWhereItIsIdempotent(t *testing.T) {
 		call := b.call(function, `{}`)
 		call.State = journal.Running
 		before := len(up.requests())
-		outcome, err := b.Deliver(t.Context(), call, journal.Session{}, &recorder{})
+		outcome, err := b.Forward(t.Context(), call, journal.Session{}, &recorder{})
 		if outcome != want.outcome || err != nil {
 			t.Errorf("%s: %+v, %v", function, outcome, err)
 		}
@@ -51,7 +51,7 @@ func TestBothRowAndTableMustAllowARepeat(t *testing.T) {
 		call := b.call(function, `{}`)
 		call.Idempotent = row
 		rec := &recorder{}
-		outcome, err := b.Deliver(t.Context(), call, journal.Session{}, rec)
+		outcome, err := b.Forward(t.Context(), call, journal.Session{}, rec)
 		if outcome.Failure != journal.UnknownOutcome || err != nil || len(rec.attempts) != 1 {
 			t.Errorf("%s: %+v, %v after %d attempts", function, outcome, err, len(rec.attempts))
 		}
@@ -75,7 +75,7 @@ func TestTheJournaledRequestIsSentAgain(t *testing.T) {
 	b := newBench(t, table("x: http://x.test"), func(c *forward.Config) { c.Table = func() *router.Table { return current } })
 	call := b.call("put", `"{\"q\":\"ü\", \"n\":1.0}"`)
 	first := &recorder{}
-	if _, err := b.Deliver(t.Context(), call, journal.Session{}, first); err != nil {
+	if _, err := b.Forward(t.Context(), call, journal.Session{}, first); err != nil {
 		t.Fatal(err)
 	}
 
@@ -83,7 +83,7 @@ func TestTheJournaledRequestIsSentAgain(t *testing.T) {
 	current = parse(table("put: { url: \"" + up.URL + "/other\", method: POST, idempotent: true, headers: { X-Token: \"${TOKEN}\" } }"))
 	call.Request, call.State = first.requests[0], journal.Running
 	again := &recorder{}
-	if outcome, err := b.Deliver(t.Context(), call, journal.Session{}, again); !outcome.Success || err != nil {
+	if outcome, err := b.Forward(t.Context(), call, journal.Session{}, again); !outcome.Success || err != nil {
 		t.Fatalf("%+v, %v", outcome, err)
 	}
 
@@ -112,7 +112,7 @@ func TestNothingIsSentThatIsNotRecorded(t *testing.T) {
 	b := newBench(t, table("act: "+up.URL))
 	full := errors.New("disk full")
 	rec := &recorder{refuse: full}
-	if o, err := b.Deliver(t.Context(), b.call("act", `{}`), journal.Session{}, rec); !errors.Is(err, full) {
+	if o, err := b.Forward(t.Context(), b.call("act", `{}`), journal.Session{}, rec); !errors.Is(err, full) {
 		t.Errorf("outcome %+v, error %v", o, err)
 	}
 	if len(up.requests()) != 0 || len(rec.attempts) != 0 {
@@ -127,7 +127,7 @@ func TestAKnownOutcomeIsNotLostToTheEndOfTheContext(t *testing.T) {
 	b := newBench(t, table("act: "+up.URL))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o, err := b.Deliver(ctx, b.call("act", `{}`), journal.Session{}, &canceling{cancel: cancel})
+	o, err := b.Forward(ctx, b.call("act", `{}`), journal.Session{}, &canceling{cancel: cancel})
 	if err != nil || o != journal.Success("done") {
 		t.Errorf("outcome %+v, error %v", o, err)
 	}
@@ -171,7 +171,7 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	}
 	for range 10 { // more often than there are slots
 		for name, test := range tests {
-			o, err := b.Deliver(t.Context(), b.call(test.function, `{}`), journal.Session{}, &panicking{atSending: test.atSending})
+			o, err := b.Forward(t.Context(), b.call(test.function, `{}`), journal.Session{}, &panicking{atSending: test.atSending})
 			if o.Failure != test.kind || err != nil {
 				t.Errorf("%s: %+v, %v", name, o, err)
 			}
@@ -193,7 +193,7 @@ func TestAMissingSessionValueIsTheBridgesFault(t *testing.T) {
 		!strings.Contains(o.Error, "user_id") {
 		t.Errorf("outcome = %+v", o)
 	}
-	o, err := b.Deliver(t.Context(), b.call("act", `{}`), journal.Session{Metadata: map[string]string{"user_id": "u7"}}, &recorder{})
+	o, err := b.Forward(t.Context(), b.call("act", `{}`), journal.Session{Metadata: map[string]string{"user_id": "u7"}}, &recorder{})
 	if !o.Success || err != nil || up.requests()[0].header.Get("X-User") != "u7" {
 		t.Errorf("outcome = %+v, %v", o, err)
 	}

@@ -85,7 +85,7 @@ func (b *bench) call(function, arguments string) journal.Call {
 func (b *bench) run(tb testing.TB, function, arguments string) (journal.Outcome, *recorder) {
 	tb.Helper()
 	rec := &recorder{}
-	outcome, err := b.Deliver(tb.Context(), b.call(function, arguments), journal.Session{ID: "sess_1"}, rec)
+	outcome, err := b.Forward(tb.Context(), b.call(function, arguments), journal.Session{ID: "sess_1"}, rec)
 	if err != nil {
 		tb.Fatal(err)
 	}
