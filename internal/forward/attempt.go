@@ -160,7 +160,7 @@ func (d *delivery) receive(ctx context.Context, response *http.Response, a *atte
 	}
 	a.fault, a.why = faultCut, "reply cut off"
 	if ctx.Err() != nil {
-		a.fault, a.why = faultTimeout, "timeout in the reply"
+		a.fault, a.why = faultTimeout, ended(ctx, "timeout in the reply")
 	}
 }
 
@@ -213,16 +213,16 @@ func faultOf(ctx context.Context, w *watch, err error) (fault, string) {
 	if w.conn != nil {
 		switch {
 		case w.nothingSent(err) && timedOut:
-			return faultConnectTimeout, "timeout before the request was sent"
+			return faultConnectTimeout, ended(ctx, "timeout before the request was sent")
 		case w.nothingSent(err):
 			return faultUnsent, "connection lost before the request was sent"
 		case timedOut:
-			return faultTimeout, "timeout"
+			return faultTimeout, ended(ctx, "timeout")
 		}
 		return faultBroken, "connection broke"
 	}
 	if timedOut {
-		return faultConnectTimeout, "no connection in time"
+		return faultConnectTimeout, ended(ctx, "no connection in time")
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return faultUntrusted, "certificate refused"
@@ -231,6 +231,14 @@ func faultOf(ctx context.Context, w *watch, err error) (fault, string) {
 		return faultNotTLS, "no TLS spoken"
 	}
 	return faultNoConnection, connectionWords(err)
+}
+
+// ended tells an attempt that was stopped from one whose time was over.
+func ended(ctx context.Context, late string) string {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return "stopped"
+	}
+	return late
 }
 
 func connectionWords(err error) string {

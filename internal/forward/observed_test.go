@@ -3,6 +3,8 @@ package forward_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -141,6 +143,21 @@ func TestTryRunsACallWithoutJournal(t *testing.T) {
 	last := b.Try(t.Context(), forward.Trial{Function: "get", Arguments: []byte(`{"id":7}`)})
 	if a, c := again.Request.Headers["Idempotency-Key"], last.Request.Headers["Idempotency-Key"]; a == c || len(a) < 20 {
 		t.Errorf("two trials have the keys %q and %q", a, c)
+	}
+}
+
+// A trial that is stopped has no outcome, and its attempt is no timeout.
+func TestATrialThatIsStoppedHasNoOutcome(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancelCause(t.Context())
+	up := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		stop(io.ErrClosedPipe)
+		<-r.Context().Done()
+	})
+	b := newBench(t, table("act: "+up.URL))
+	tried := b.Try(ctx, forward.Trial{Function: "act"})
+	if tried.Outcome != nil || !errors.Is(tried.Stopped, io.ErrClosedPipe) || len(tried.Attempts) != 1 || tried.Attempts[0].Error != "stopped" {
+		t.Errorf("tried = %+v", tried)
 	}
 }
 
