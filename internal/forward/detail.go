@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 )
@@ -16,13 +19,14 @@ import (
 const redacted = "[redacted]"
 
 // redactor replaces the exact values of a table's secrets, also in the forms
-// in which a service may repeat them: as a JSON string and percent-encoded.
+// in which a service may repeat them: as a JSON string, for JSON may be cut or
+// be a part of a text, and percent-encoded.
 type redactor struct{ replacer *strings.Replacer }
 
 func newRedactor(secrets []string) *redactor {
 	var forms []string
 	for _, s := range secrets {
-		forms = append(forms, s, strings.Trim(string(jsonString(s)), `"`),
+		forms = append(append(forms, jsonForms(s)...), s,
 			url.PathEscape(s), url.QueryEscape(s), strings.ReplaceAll(url.QueryEscape(s), "+", "%20"))
 	}
 	// The longest first: a secret may be the beginning of another.
@@ -37,6 +41,36 @@ func newRedactor(secrets []string) *redactor {
 		return &redactor{}
 	}
 	return &redactor{replacer: strings.NewReplacer(pairs...)}
+}
+
+// jsonForms are the ways in which usual encoders write a string: with the
+// fewest escapes, as Go for HTML, as PHP with \/, and as Python in ASCII.
+func jsonForms(s string) []string {
+	plain := string(jsonString(s))
+	slashes := strings.ReplaceAll(plain, "/", `\/`)
+	forms := []string{plain, slashes, inASCII(plain), inASCII(slashes)}
+	if forHTML, err := json.Marshal(s); err == nil {
+		forms = append(forms, string(forHTML))
+	}
+	for i, form := range forms {
+		forms[i] = form[1 : len(form)-1]
+	}
+	return forms
+}
+
+// inASCII escapes the characters of a JSON text that are not ASCII.
+func inASCII(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r < utf8.RuneSelf {
+			b.WriteRune(r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, unit)
+		}
+	}
+	return b.String()
 }
 
 // jsonString writes a string literal with no more escapes than JSON needs.
@@ -124,6 +158,11 @@ func memberOf(text string) string {
 	return ""
 }
 
+// looksLikeHTML also finds a page after an XML declaration or a sentence.
 func looksLikeHTML(text string) bool {
-	return strings.HasPrefix(http.DetectContentType([]byte(text)), "text/html")
+	if strings.HasPrefix(http.DetectContentType([]byte(text)), "text/html") {
+		return true
+	}
+	lower := strings.ToLower(text)
+	return strings.Contains(lower, "<html") || strings.Contains(lower, "<!doctype html")
 }

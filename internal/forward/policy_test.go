@@ -122,6 +122,23 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
+// A service quotes a secret as its language writes JSON; in a text that is not
+// JSON, or no longer, that cannot be undone before it is looked for.
+func TestSecretsAreFoundInBrokenJSON(t *testing.T) {
+	t.Parallel()
+	const secret = `k/3"y<&é😀`
+	for name, form := range map[string]string{
+		"as it is": secret, "fewest escapes": `k/3\"y<&é😀`, "Go": `k/3\"y\u003c\u0026é😀`, "PHP": `k\/3\"y<&\u00e9\ud83d\ude00`,
+		"PHP, characters kept": `k\/3\"y<&é😀`, "Python": `k/3\"y<&\u00e9\ud83d\ude00`, "path": "k%2F3%22y%3C&%C3%A9%F0%9F%98%80",
+	} {
+		for _, text := range []string{`{"detail":"bad key ` + form, "refused: {\"key\":\"" + form + "\"}", form} {
+			if got := detail(text, true, newRedactor([]string{secret, ""})); !strings.Contains(got, redacted) || strings.Contains(got, "3") {
+				t.Errorf("%s: detail(%s) = %s", name, text, got)
+			}
+		}
+	}
+}
+
 func FuzzDetail(f *testing.F) {
 	for _, seed := range []string{
 		`{"detail":"x"}`, `{"title":1,"error":{"message":"m"}}`, `{"detail":{"a":[1]}}`, "<html>", "plain", "a\x00b\u2028c", "k3y",

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/unicode"
 
 	"functionbridge/internal/router"
 )
@@ -211,6 +212,9 @@ func replaceInvalid(s string) string {
 func encodingOf(label string) encoding.Encoding {
 	if label == "" || strings.EqualFold(label, "utf-8") {
 		return nil
+	}
+	if strings.EqualFold(label, "utf-16") {
+		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM) // browsers ignore a mark of the other order
 	}
 	e, name := charset.Lookup(label)
 	if e == nil || name == "utf-8" || name == "replacement" {
