@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -47,6 +48,7 @@ func newService(t *testing.T, answer http.HandlerFunc) *service {
 		s.mu.Lock()
 		s.requests = append(s.requests, received{r.URL.Path, r.Header.Get("Idempotency-Key"), body.Bytes()})
 		s.mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(body.Bytes()))
 		answer(w, r)
 	}))
 	t.Cleanup(s.Close)
