@@ -127,21 +127,21 @@ func serveSimulation(ctx context.Context, sim *agentsim.Sim, addr string, out io
 
 // printSimulation tells what to paste, in the order in which it is needed.
 func printSimulation(out io.Writer, base string) error {
-	const text = `The simulated Agents API listens on {base}; Ctrl-C stops it.
+	const text = `# The simulated Agents API listens on {base}; Ctrl-C stops it.
 
-Start the bridge in another terminal:
+# Start the bridge in another terminal:
   export OPENAI_BASE_URL={base}/v1
   export OPENAI_API_KEY=sim
   bridge serve
 
-Create a session and let the bridge follow it:
+# Create a session and let the bridge follow it:
   SESSION=$(curl -s {base}/v1/agents/sessions -H 'Authorization: Bearer sim' -H 'OpenAI-Beta: agents=v1' -H 'Content-Type: application/json' -d '{"agent":{"model":"simulated"},"environment":{"type":"none"},"input":"Hello."}' | sed 's/^{"id":"\([^"]*\)".*/\1/')
   curl -s http://127.0.0.1:8081/admin/sessions -H 'Content-Type: application/json' -d "{\"session_id\":\"$SESSION\"}"
 
-Make the agent call a function:
+# Make the agent call a function:
   curl -s {base}/v1/agents/sessions/$SESSION/events -H 'Authorization: Bearer sim' -H 'OpenAI-Beta: agents=v1' -H 'Content-Type: application/json' -d '{"events":[{"type":"agent.session.input.message","input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"call get_weather {\"city\":\"Oslo\"}"}]}]}]}'
 
-Look at what came back:
+# Look at what came back:
   curl -s {base}/_sim/results
   curl -s http://127.0.0.1:8081/admin/calls
 `
