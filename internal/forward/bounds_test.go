@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime"
 	"testing"
+	"time"
 
 	"functionbridge/internal/journal"
 )
@@ -72,6 +73,44 @@ func TestAnEndlessReplyIsLeft(t *testing.T) {
 		if o.Failure != want || len(rec.attempts) != 1 {
 			t.Errorf("%d: outcome = %.300v", status, o)
 		}
+	}
+}
+
+// A compressed reply that goes on for ever and comes to nothing ends with its
+// time. Not parallel: it measures what is allocated.
+func TestACompressedReplyOfNothingEndsInTime(t *testing.T) {
+	for name, test := range map[string]struct{ coding, head, more string }{
+		"gzip":    {"gzip", "", string(zipped(""))},
+		"deflate": {"deflate", "", "\x00\x00\x00\xff\xff"},         // empty blocks, as they are
+		"zlib":    {"deflate", "\x78\x9c", "\x00\x00\x00\xff\xff"}, // and behind zlib's header
+		"br":      {"br", "\x0c", "\x06"},                          // empty metadata blocks
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "text/plain")
+				w.Header().Set("Content-Encoding", test.coding)
+				_, _ = io.WriteString(w, test.head)
+				more := bytes.Repeat([]byte(test.more), 1000)
+				for r.Context().Err() == nil {
+					if _, err := w.Write(more); err != nil {
+						return
+					}
+				}
+			})
+			b := newBench(t, table("act: { url: "+up.URL+", idempotent: true, attempt_timeout: 300ms, retry: { attempts: 1 } }"))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			o, _ := b.run(t, "act", `{}`)
+			took := time.Since(began)
+			runtime.ReadMemStats(&after)
+			if o.Failure != journal.Timeout || took > 5*time.Second {
+				t.Errorf("outcome = %+v after %s", o, took)
+			}
+			if grown := after.TotalAlloc - before.TotalAlloc; grown > 8<<20 {
+				t.Errorf("%d bytes were allocated", grown)
+			}
+		})
 	}
 }
 

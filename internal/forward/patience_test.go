@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -103,6 +104,39 @@ func TestRetryAfterBeyondTheDeadlineEndsTheCall(t *testing.T) {
 			})
 		}
 	}
+}
+
+// So it does on an idempotent route, for every status that is retried there.
+func TestRetryAfterBeyondTheDeadlineEndsAnIdempotentCall(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{408, 425, 429, 500, 502, 503, 504} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				outcome, took, hits := inBubble(t, ", idempotent: true", busy(status, "86400"))
+				if !strings.Contains(outcome.Error, fmt.Sprintf("status %d", status)) || !strings.HasSuffix(outcome.Error, "and asks to wait 86400 s. Try again after 86400 s.") ||
+					took != 0 || len(hits) != 1 {
+					t.Errorf("outcome = %+v after %s, hits at %v", outcome, took, hits)
+				}
+			})
+		})
+	}
+}
+
+// A call that is taken up after a restart has its whole time again.
+func TestARestartGivesAFreshTimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, ", timeout: 10s, idempotent: true", func(http.ResponseWriter, *http.Request) {
+			time.Sleep(9 * time.Second) // fake clock
+		})
+		defer b.stop()
+		call := b.call("act", `{}`)
+		call.State, call.CreatedAt = journal.Running, time.Now().Add(-time.Hour)
+		if o, err := b.Forward(t.Context(), call, journal.Session{}, &recorder{}); !o.Success || err != nil {
+			t.Errorf("outcome = %+v, %v", o, err)
+		}
+	})
 }
 
 // The three forms of a date are understood alike.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"functionbridge/internal/forward"
@@ -103,6 +104,27 @@ func TestTheJournaledRequestIsSentAgain(t *testing.T) {
 	}
 	if strings.Contains(string(first.requests[0]), "old-token") {
 		t.Errorf("the journaled request holds a secret: %s", first.requests[0])
+	}
+}
+
+// A table that comes into force between two attempts changes neither.
+func TestAReloadDoesNotReachACallThatBegan(t *testing.T) {
+	t.Parallel()
+	var current atomic.Pointer[router.Table]
+	up := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		current.Store(parse(t, table("act: { url: http://x.test, retry: { attempts: 1 }, headers: { X-Tag: new } }")))
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	current.Store(parse(t, table("act: { url: "+up.URL+"/old, headers: { X-Tag: old, X-Token: \"${TOKEN}\" } }")))
+	b := newBench(t, table("x: http://x.test"), func(c *forward.Config) { c.Table = current.Load })
+	if o, rec := b.run(t, "act", `{"a":1}`); o.Failure != journal.RateLimited || len(rec.attempts) != 3 {
+		t.Fatalf("outcome = %+v, %d attempts", o, len(rec.attempts))
+	}
+	got := up.requests()
+	for _, r := range got {
+		if !reflect.DeepEqual(r, got[0]) || r.uri != "/old" || r.header.Get("X-Tag") != "old" {
+			t.Errorf("attempts differ:\n%+v\n%+v", got[0], r)
+		}
 	}
 }
 
