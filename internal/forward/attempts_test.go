@@ -187,11 +187,15 @@ func TestMayAnAttemptWithoutReplyBeRepeated(t *testing.T) {
 				if !strings.Contains(o.Error, test.says) || !strings.Contains(o.Error, "act") {
 					t.Errorf("error = %q, want %q", o.Error, test.says)
 				}
+				unprocessed := test.want.requests[0] == test.want.requests[1]
+				if strings.Contains(o.Error, ", and nothing was carried out: ") != (unprocessed && !idempotent) {
+					t.Errorf("error = %q", o.Error)
+				}
 				for j, a := range rec.attempts {
 					if a.Error == "" {
 						t.Errorf("attempt without an error: %+v", a)
 					}
-					if want := o.Failure != journal.UnknownOutcome && test.want.requests[0] == test.want.requests[1]; rec.unprocessed[j] != want {
+					if rec.unprocessed[j] != unprocessed {
 						t.Errorf("attempt %d: unprocessed = %t", j, rec.unprocessed[j])
 					}
 				}

@@ -258,12 +258,13 @@ func (t telling) failed(f fault, after fate) journal.Outcome {
 	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded {
 		todo = doNotTry
 	}
-	what := t.function + " failed: " + t.withoutReply(f)
+	what := t.function + " failed"
+	if after.unprocessed && !t.idempotent {
+		what += ", and nothing was carried out"
+	}
+	what += ": " + t.withoutReply(f)
 	if t.attempts > 1 {
 		what += " in " + strconv.Itoa(t.attempts) + " attempts"
-	}
-	if after.unprocessed && !t.idempotent {
-		todo = "Nothing was carried out. " + todo
 	}
 	return failure(kind, what, todo)
 }
