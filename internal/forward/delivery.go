@@ -91,7 +91,7 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 	d.idempotent = route.Idempotent && d.call.Idempotent
 	d.deadline = started.Add(route.Timeout)
 	if d.call.State == journal.Running && !d.idempotent {
-		return d.resumeUnknown(ctx)
+		return d.resumeUnknown()
 	}
 	if outcome, ok := d.prepare(ctx); !ok || d.dryRun {
 		return outcome
@@ -99,16 +99,16 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 	return d.send(ctx)
 }
 
-// resumeUnknown decides about a non-idempotent call that an earlier process
-// sent: nobody knows whether it ran, so nothing is sent.
-func (d *delivery) resumeUnknown(context.Context) journal.Outcome {
+// resumeUnknown is the outcome of a call that an earlier process sent and that
+// may not be sent again: nobody knows whether it ran.
+func (d *delivery) resumeUnknown() journal.Outcome {
 	return d.telling(0).unknown("the bridge was stopped before the reply came")
 }
 
 // withoutRoute is the outcome of a call whose function has no route (any more).
 func (d *delivery) withoutRoute() journal.Outcome {
 	if d.call.State == journal.Running {
-		return d.telling(0).unknown("the bridge was stopped before the reply came")
+		return d.resumeUnknown()
 	}
 	what := "There is no function " + quoted([]byte(d.call.Function))
 	if names := d.table.Closest(d.call.Function); len(names) > 0 {
@@ -206,7 +206,7 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 	ctx, cancel := context.WithDeadline(ctx, d.deadline)
 	defer cancel()
 	client := &retryablehttp.Client{
-		HTTPClient:   &http.Client{Transport: d, CheckRedirect: lastResponse},
+		HTTPClient:   &http.Client{Transport: d},
 		RetryMax:     max(d.route.Retry.Attempts, 1) - 1,
 		CheckRetry:   d.again,
 		Backoff:      d.pause,
@@ -221,8 +221,6 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 	}
 	return d.last.outcome
 }
-
-func lastResponse(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // firstRequest is the request without headers, body and context, which each
 // attempt's copy is given: http.Client would copy the headers each time.
