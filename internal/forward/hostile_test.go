@@ -207,15 +207,24 @@ func TestHeadRepliesHaveNoBody(t *testing.T) {
 // A service that answers without reading the request is heard.
 func TestAReplyBeforeTheRequestWasRead(t *testing.T) {
 	t.Parallel()
-	up := serveUnread(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain")
-		w.WriteHeader(http.StatusRequestEntityTooLarge)
-		_, _ = io.WriteString(w, "at most 1 KB")
-	})
-	b := newBench(t, table("act: "+up))
-	o, rec := b.run(t, "act", `{"s":"`+strings.Repeat("x", 600<<10)+`"}`)
-	if o.Failure != journal.Rejected || !strings.Contains(o.Error, "at most 1 KB") || len(rec.attempts) != 1 {
-		t.Errorf("outcome = %+v, attempts %+v", o, rec.attempts)
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			up := httptest.NewUnstartedServer(answer(http.StatusRequestEntityTooLarge, "text/plain", "at most 1 KB"))
+			if up.EnableHTTP2 = protocol == "HTTP/2"; up.EnableHTTP2 {
+				up.StartTLS()
+			} else {
+				up.Start()
+			}
+			t.Cleanup(up.Close)
+			b := newBench(t, table("act: "+up.URL), trusting(up))
+			for range 3 {
+				o, rec := b.run(t, "act", `{"s":"`+strings.Repeat("x", 600<<10)+`"}`)
+				if o.Failure != journal.Rejected || !strings.Contains(o.Error, "at most 1 KB") || len(rec.attempts) != 1 {
+					t.Errorf("outcome = %+v, attempts %+v", o, rec.attempts)
+				}
+			}
+		})
 	}
 }
 
@@ -279,12 +288,4 @@ func TestHostileRepliesCostLittleMemory(t *testing.T) {
 			})
 		})
 	}
-}
-
-// serveUnread starts a server that leaves the request's body to the handler.
-func serveUnread(t *testing.T, handler http.HandlerFunc) string {
-	t.Helper()
-	s := httptest.NewServer(handler)
-	t.Cleanup(s.Close)
-	return s.URL
 }

@@ -100,6 +100,29 @@ func TestRefusedStreamsWereNotProcessed(t *testing.T) {
 	}
 }
 
+// A stream without a reply ends with its attempt's time, and the connection
+// serves the next call.
+func TestASilentStreamHoldsNoOtherCall(t *testing.T) {
+	t.Parallel()
+	up := &framed{refuse: func(*http2.Framer, uint32) {}}
+	var connections atomic.Int64
+	certificate := newCertificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+	address := acceptTLS(t, certificate, func(c net.Conn) {
+		connections.Add(1)
+		up.serve(c)
+	})
+	b := newBench(t, table("act: { url: \"https://"+address+"\", attempt_timeout: 1s }"), func(c *forward.Config) {
+		c.Transport.RootCAs = x509.NewCertPool()
+		c.Transport.RootCAs.AddCert(certificate.Leaf)
+	})
+	if o, rec := b.run(t, "act", `{}`); o.Failure != journal.UnknownOutcome || len(rec.attempts) != 1 || rec.attempts[0].Error != "timeout" {
+		t.Errorf("outcome = %+v, attempts %+v", o, rec.attempts)
+	}
+	if o, _ := b.run(t, "act", `{}`); o != journal.Success("done") || connections.Load() != 1 {
+		t.Errorf("outcome = %+v over %d connections", o, connections.Load())
+	}
+}
+
 // acceptTLS starts a TLS server that speaks HTTP/2; it serves connections side
 // by side until the test ends.
 func acceptTLS(t *testing.T, certificate tls.Certificate, handle func(net.Conn)) string {
