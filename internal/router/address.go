@@ -251,17 +251,18 @@ func cutAuthority(rest string) (authority string, ended bool) {
 	return rest, false
 }
 
-// checkAuthority lets net/url judge host and port, and repeats none of its
+// checkAuthority lets net/url judge user, host and port, and repeats none of its
 // text: it may hold a password.
 func checkAuthority(scheme, authority string) error {
+	host := authority[strings.LastIndexByte(authority, '@')+1:]
 	u, err := url.Parse(scheme + "://" + authority + "/")
-	if err != nil || u.Opaque != "" || strings.ContainsAny(authority, "\\%$ ") && u.User == nil {
+	if err != nil || u.Opaque != "" || u.Host != host || strings.ContainsAny(host, "\\%$ \"<>") || !isASCII(host) {
 		return errors.New("bad host or port")
 	}
 	if u.Hostname() == "" {
 		return errors.New("the host is missing")
 	}
-	if port := u.Port(); port != "" || strings.HasSuffix(u.Host, ":") {
+	if port := u.Port(); port != "" || strings.HasSuffix(host, ":") {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 			return errors.New("the port must be a number from 1 to 65535")
 		}
@@ -289,6 +290,10 @@ func checkSegments(head []piece) error {
 		return errors.New("the path must not hold . or .. as a segment")
 	}
 	return nil
+}
+
+func isASCII(text string) bool {
+	return strings.IndexFunc(text, func(r rune) bool { return r >= 0x80 }) < 0
 }
 
 func isControl(r rune) bool { return r < ' ' || (r >= 0x7f && r < 0xa0) }
