@@ -244,6 +244,7 @@ func (p *parser) address(name, value string) string {
 	}
 	if err != nil {
 		p.fail("%s is %q: it must be an address to listen on, such as :8080 or 127.0.0.1:8081", name, value)
+		return ""
 	}
 	return value
 }
