@@ -124,3 +124,51 @@ func TestCheckAndToolsUseTheTableOfTheEnvironment(t *testing.T) {
 		t.Errorf("check: %s", out.String())
 	}
 }
+
+func TestToolsOfABadTablePrintsItsProblemsAndNoTools(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "own.yaml")
+	if err := os.WriteFile(path, []byte("version: 1\nroutes:\n  f: weather\n  f: http://h/\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		path: path + ":3:6: routes.f: bad URL: must begin with http:// or https:// and a host\n" +
+			path + ":4:3: duplicate key f: it stands at " + path + ":3:3 too\n",
+		path + ".none": "bridge: read the route table: stat " + path + ".none: no such file or directory; name the table, or set BRIDGE_ROUTES\n",
+	} {
+		t.Setenv("BRIDGE_ROUTES", name)
+		var out, errOut bytes.Buffer
+		cmd := newToolsCmd()
+		cmd.SetOut(&out)
+		cmd.SetErr(&errOut)
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		cmd.SetArgs(nil)
+		if code := report(cmd.Execute(), &errOut); code != 2 || out.String() != "" || errOut.String() != want {
+			t.Errorf("exit %d, printed %q, %q", code, out.String(), errOut.String())
+		}
+	}
+}
+
+// A secret that a table cannot use is in no line that check prints.
+func TestCheckPrintsNoValueOfAVariable(t *testing.T) {
+	t.Parallel()
+	secrets := map[string]string{"A": "s3cret#1", "B": "s3cret\n2", "C": "s3cret://host", "D": "http://user:s3cret@ho st/", "E": "http://host/?s3cret", "F": "%zzs3cret"}
+	env := router.Env{Lookup: func(name string) (string, bool) {
+		value, ok := secrets[name]
+		return value, ok
+	}}
+	code, out, errOut := checked(t, `version: 1
+upstreams:
+  e: { url: "${E}" }
+routes:
+  a: http://host/${A}/x
+  b: { url: "http://host/", headers: { X-B: "${B}", Host: "${C}" }, timeout: "${A}", method: "${B}" }
+  c: ${C}
+  d: ${D}
+  e: { upstream: e, path: "/x" }
+  f: http://host/${F}
+  g: { upstream: "${C}", path: "${A}" }
+`, env)
+	if code != 1 || errOut != "" || strings.Count(out, "\n") != 11 || strings.Contains(out, "s3cret") {
+		t.Errorf("exit %d, printed\n%s%s", code, out, errOut)
+	}
+}

@@ -133,13 +133,13 @@ version: 1
 routes:
   f:
     url: http://host/{session.metadata.user_id}/{call.id}?t={call.turn_id}
-    headers: { X-User: "{session.metadata.user_id}", X-Agent: "{session.agent_id}", X-Key: "{call.idempotency_key}" }
+    headers: { X-User: "{session.metadata.user_id}", X-Agent: "{session.agent_id}", X-Key: "{call.idempotency_key}", X-Call: "{call.name} in {call.session_id}" }
 `, nil)
-	got := wired(t, table, "f", `{"session":{"metadata":{"user_id":"x"},"agent_id":"x"},"call":{"id":"x"},"session.metadata.user_id":"x"}`)
+	got := wired(t, table, "f", `{"session":{"metadata":{"user_id":"x"},"agent_id":"x"},"call":{"id":"x","name":"x"},"session.metadata.user_id":"x","call.name":"x"}`)
 	if got.URL != "http://host/u-7/call_1?t=turn_1" {
 		t.Errorf("URL %s", got.URL)
 	}
-	want := []router.Header{{Name: "X-User", Value: "u-7"}, {Name: "X-Agent", Value: "agent_1"}, {Name: "X-Key", Value: "key_1"}}
+	want := []router.Header{{Name: "X-User", Value: "u-7"}, {Name: "X-Agent", Value: "agent_1"}, {Name: "X-Key", Value: "key_1"}, {Name: "X-Call", Value: "f in sess_1"}}
 	if !reflect.DeepEqual(got.Headers, want) {
 		t.Errorf("headers %v", got.Headers)
 	}
@@ -255,6 +255,20 @@ routes:
 	}
 }
 
+func TestNumbersAndBooleansInHeadersAndQueriesAreTheTextThatWasSent(t *testing.T) {
+	t.Parallel()
+	table := parse(t, `
+version: 1
+routes:
+  f: { url: "http://host/", headers: { X-A: "{n} {big} {f} {e} {t} $${n}" }, query: { a: "{n} {big} {f} {e} {t} $${n}" } }
+`, nil)
+	got := wired(t, table, "f", `{"n":12345678,"big":9007199254740993,"f":1.10,"e":1E+400,"t":false}`)
+	const want = "12345678 9007199254740993 1.10 1E+400 false $12345678"
+	if got.Headers[0].Value != want || got.URL != "http://host/?a=12345678%209007199254740993%201.10%201E%2B400%20false%20%2412345678" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestBodyIsTheArgumentsByteForByte(t *testing.T) {
 	t.Parallel()
 	table := parse(t, `
@@ -352,6 +366,30 @@ func TestPathGoesAfterTheUpstreamsURL(t *testing.T) {
 			map[string]string{"BASE": "http://env-host/base/"})
 		if got := wired(t, table, "f", `{"id":7,"q":"z"}`).URL; got != c.want {
 			t.Errorf("%s + %s: got %s, want %s", c.url, c.path, got, c.want)
+		}
+	}
+}
+
+// The bridge, signing and the connection set these; a route that sets one is
+// mistaken, in whatever case and place.
+func TestHeadersThatARouteCannotSet(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"Idempotency-Key", "Bridge-Session-Id", "bridge-anything", "webhook-id", "Webhook-Signature", "webhook-timestamp", "Content-Length", "Connection",
+		"Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "TE", "Trailer", "Transfer-Encoding", "Upgrade",
+	} {
+		for _, name := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
+			for place, text := range map[string]string{
+				"route":    "version: 1\nroutes:\n  f: { url: \"http://h/\", headers: { " + name + ": x } }\n",
+				"upstream": "version: 1\nroutes: {}\nupstreams:\n  u: { url: \"http://h/\", headers: { " + name + ": x } }\n",
+				"defaults": "version: 1\nroutes: {}\ndefaults: { headers: { " + name + ": x } }\n",
+			} {
+				_, err := router.Parse("routes.yaml", []byte(text), envOf(nil))
+				problems, ok := errors.AsType[router.Problems](err)
+				if !ok || len(problems) != 1 || !strings.Contains(problems[0].Message, "headers."+name+": ") {
+					t.Errorf("%s in %s: %v", name, place, err)
+				}
+			}
 		}
 	}
 }

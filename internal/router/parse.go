@@ -240,6 +240,9 @@ func (b *builder) route(d *draft) *Route {
 func (b *builder) resolve(d *draft, t target) (address, []headerTemplate) {
 	switch {
 	case t.broken:
+		if t.upstream != nil && b.upstreams[t.upstream.name] == nil {
+			b.unknownUpstream(t.upstream)
+		}
 	case t.url != nil:
 		return *t.url, nil
 	case t.upstream == nil && b.partial:

@@ -68,6 +68,27 @@ func TestSettingsWithoutAnyKey(t *testing.T) {
 	}
 }
 
+func TestResultIsReadAsWritten(t *testing.T) {
+	t.Parallel()
+	const mib4 = 4 << 20
+	for text, want := range map[string]router.Result{
+		"{}":                                    {MaxBytes: 262144, MaxImageBytes: mib4},
+		"{ max_bytes: 10 }":                     {MaxBytes: 10, MaxImageBytes: 10},
+		"{ on_oversize: truncate }":             {MaxBytes: 262144, MaxImageBytes: mib4, Truncate: true},
+		"{ on_oversize: fail, html: false }":    {MaxBytes: 262144, MaxImageBytes: mib4},
+		"{ expose: detail }":                    {MaxBytes: 262144, MaxImageBytes: mib4, Expose: router.ExposeDetail},
+		"{ expose: status }":                    {MaxBytes: 262144, MaxImageBytes: mib4, Expose: router.ExposeStatus},
+		"{ expose: none }":                      {MaxBytes: 262144, MaxImageBytes: mib4, Expose: router.ExposeNone},
+		"{ as: content, html: true }":           {MaxBytes: 262144, MaxImageBytes: mib4, Content: true, HTML: true},
+		"{ html: TRUE, max_bytes: 1073741824 }": {MaxBytes: 1 << 30, MaxImageBytes: 1 << 30, HTML: true},
+	} {
+		table := parse(t, "version: 1\nroutes:\n  f: { url: \"http://h/\", result: "+text+" }\n", nil)
+		if got := lookup(t, table, "f").Result; got != want {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
 func TestIdempotentByMethod(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]bool{"GET": true, "HEAD": true, "PUT": true, "DELETE": true, "POST": false, "PATCH": false} {
