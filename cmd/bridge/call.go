@@ -120,11 +120,31 @@ func callArguments(cmd *cobra.Command, args []string) ([]byte, error) {
 	if f, ok := in.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "bridge: type the arguments as JSON and end with Ctrl-D (an empty input is {})")
 	}
-	text, err := io.ReadAll(in)
+	text, err := readUntil(cmd.Context(), in)
 	if err != nil {
 		return nil, fmt.Errorf("read the arguments from standard input: %w", err)
 	}
 	return text, nil
+}
+
+// readUntil reads everything, or until ctx ends: a read of a terminal cannot be
+// cut short, so it is left behind, for the process ends.
+func readUntil(ctx context.Context, in io.Reader) ([]byte, error) {
+	type input struct {
+		text []byte
+		err  error
+	}
+	read := make(chan input, 1)
+	go func() {
+		text, err := io.ReadAll(in)
+		read <- input{text, err}
+	}()
+	select {
+	case got := <-read:
+		return got.text, got.err
+	case <-ctx.Done():
+		return nil, errors.New("interrupted before anything was sent")
+	}
 }
 
 // call runs the trial and prints what came of it; where that is a failure, its

@@ -314,3 +314,23 @@ func TestCallThatIsInterrupted(t *testing.T) {
 		})
 	}
 }
+
+func TestCallThatWaitsForItsArgumentsCanBeInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newCallBench(t, greetTable, hello)
+	ctx, interrupt := context.WithCancel(t.Context())
+	in, typing := io.Pipe()
+	defer func() { _ = typing.Close() }()
+	var out, errOut bytes.Buffer
+	done := make(chan int)
+	go func() {
+		done <- run(signals{stop: ctx, hurry: ctx}, []string{"call", "--routes", b.routes, "greet"}, in, &out, &errOut)
+	}()
+	if _, err := io.WriteString(typing, "{"); err != nil { // taken: it reads
+		t.Fatal(err)
+	}
+	interrupt()
+	if code := <-done; code != 1 || out.Len() != 0 || !strings.Contains(errOut.String(), "interrupted before anything was sent") {
+		t.Errorf("exit code %d, printed %q and %q", code, out.String(), errOut.String())
+	}
+}
