@@ -117,3 +117,32 @@ routes:
 		calls.Wait()
 	})
 }
+
+// What an attempt found out is told when the turn of the next does not come.
+func TestTheLastReplyIsToldWhenTheNextTurnDoesNotCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := startBubble(t, "version: 1\nroutes:\n  act: { url: \"http://upstream.test\", timeout: 10s }\n", func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Bridge-Call-Id") == "call_1" {
+				busy(429, "2")(w, r)
+				return
+			}
+			<-r.Context().Done()
+		}, func(c *forward.Config) { c.MaxCalls = 2 })
+		defer b.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			time.Sleep(time.Second) // fake clock: in the pause of the other call
+			other := b.call("act", `{}`)
+			other.CallID = "call_2"
+			_, _ = b.Forward(ctx, other, journal.Session{}, &recorder{})
+		})
+		o, rec := b.run(t, "act", `{}`)
+		if o.Failure != journal.RateLimited || !strings.HasSuffix(o.Error, "Try again after 2 s.") || len(rec.attempts) != 1 || time.Since(b.began) != 10*time.Second {
+			t.Errorf("outcome = %+v after %s and %d attempts", o, time.Since(b.began), len(rec.attempts))
+		}
+		cancel()
+		calls.Wait()
+	})
+}

@@ -139,6 +139,9 @@ func TestIdempotentCallIsSentAgainUnderItsKey(t *testing.T) {
 			if len(got) != 3 || len(rec.attempts) != 3 {
 				t.Fatalf("%d requests, %d attempts", len(got), len(rec.attempts))
 			}
+			if rec.sendings != 3 || len(rec.requests) != 1 {
+				t.Errorf("the request was to be recorded once in %d sendings, not %d times", rec.sendings, len(rec.requests))
+			}
 			for _, r := range got {
 				if r.header.Get("Idempotency-Key") != got[0].header.Get("Idempotency-Key") || r.body != got[0].body || r.uri != got[0].uri {
 					t.Errorf("attempts differ: %+v and %+v", got[0], r)

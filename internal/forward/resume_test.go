@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptrace"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -204,6 +205,23 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	}
 	if log := b.log.String(); !strings.Contains(log, "boom") || !strings.Contains(log, "resume_test.go") {
 		t.Errorf("the log lacks the panic or its stack: %s", log)
+	}
+}
+
+// A panic in the middle of an attempt, where the request may be on its way.
+func TestAPanicAmidAnAttemptIsAnOutcome(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "done"))
+	b := newBench(t, table("get: { url: "+up.URL+", idempotent: true }", "pay: "+up.URL))
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { panic("boom") }})
+	for function, want := range map[string]journal.Outcome{
+		"get": journal.Failure(journal.Internal, "get failed by a fault of the bridge. Do not try again."),
+		"pay": journal.Failure(journal.UnknownOutcome,
+			"It is not known whether pay was carried out: the bridge failed before the reply was read. Check that before you call it again."),
+	} {
+		if o, err := b.Forward(ctx, b.call(function, `{}`), journal.Session{}, &recorder{}); o != want || err != nil {
+			t.Errorf("%s: %+v, %v", function, o, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package forward_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -115,5 +116,24 @@ func TestHostHeaderSetsTheRequestsHost(t *testing.T) {
 	if got.host != "api.internal" || got.header.Get("Accept") != "text/csv" || got.header.Get("User-Agent") != "mine" ||
 		len(got.header.Values("Accept")) != 1 {
 		t.Errorf("request = %+v", got)
+	}
+}
+
+// User and password of a URL are sent as basic authentication, unless the route
+// has its own.
+func TestCredentialsOfAURL(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "ok"))
+	url := strings.Replace(up.URL, "http://", "http://user:${PASSWORD}@", 1)
+	b := newBench(t, table(`url: "`+url+`"`, `both: { url: "`+url+`", headers: { authorization: "Bearer ${TOKEN}" } }`))
+	for function, want := range map[string]string{
+		"url":  "Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+secrets()["PASSWORD"])),
+		"both": "Bearer " + secrets()["TOKEN"],
+	} {
+		before := len(up.requests())
+		b.run(t, function, `{}`)
+		if got := up.requests()[before].header["Authorization"]; len(got) != 1 || got[0] != want {
+			t.Errorf("%s: Authorization = %q, want %q", function, got, want)
+		}
 	}
 }
