@@ -133,7 +133,8 @@ func TestTheLastReplyIsToldWhenTheNextTurnDoesNotCome(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var calls sync.WaitGroup
 		calls.Go(func() {
-			time.Sleep(time.Second) // fake clock: in the pause of the other call
+			// In the pause of the first call.
+			time.Sleep(time.Second) // fake clock
 			other := b.call("act", `{}`)
 			other.CallID = "call_2"
 			_, _ = b.Forward(ctx, other, journal.Session{}, &recorder{})
