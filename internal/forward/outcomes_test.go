@@ -229,6 +229,8 @@ func TestRefusals(t *testing.T) {
 			"look failed with status 404 (Not Found). Do not try again with the same arguments.")},
 		{"not even the status", ", result: { expose: none }", answer(404, "application/json", problem), journal.Failure(journal.NotFound,
 			"look failed. Do not try again with the same arguments.")},
+		{"max_bytes is not for failures", ", result: { max_bytes: 5 }", answer(404, "text/plain", "no such customer"), journal.Failure(journal.NotFound,
+			"look failed with status 404 (Not Found): no such customer. Do not try again with the same arguments.")},
 		{"redirect", "", redirecting(302, "/login"), journal.Failure(journal.Rejected, "look failed: redirect 302 (Found) not followed. Do not try again.")},
 		{"304", "", answer(304, "", ""), journal.Failure(journal.Rejected, "look failed: redirect 304 (Not Modified) not followed. Do not try again.")},
 		{"redirect, status hidden", ", result: { expose: none }", redirecting(303, "/login"), journal.Failure(journal.Rejected,
