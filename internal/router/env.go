@@ -102,24 +102,20 @@ func (e *environment) hideUserinfo(path string, head []piece) []piece {
 	e.rememberUserinfo(fixed[start:end])
 	pieces, offset := make([]piece, 0, len(head)+2), 0
 	for _, p := range head {
-		if p.expr != nil || p.mark != nil || offset >= end {
+		text := ""
+		if p.expr == nil {
+			text = plainText(p)
+		}
+		low, high := min(max(0, start-offset), len(text)), min(max(0, end-offset), len(text))
+		offset += len(text)
+		if p.mark != nil || low >= high {
 			pieces = append(pieces, p)
-			if p.expr == nil {
-				offset += len(plainText(p))
-			}
 			continue
 		}
-		text := plainText(p)
-		low, high := min(max(0, start-offset), len(text)), min(end-offset, len(text))
 		sum := sha256.Sum256([]byte(path + ":" + strconv.Itoa(len(pieces))))
 		hidden := mark{key: hiddenUserinfo + hex.EncodeToString(sum[:4]), value: text[low:high]}
 		e.values[hidden.key] = hidden.value
-		for _, part := range []piece{{literal: escapeDollar(text[:low])}, {mark: &hidden}, {literal: escapeDollar(text[high:])}} {
-			if part.literal != "" || (part.mark != nil && low < high) {
-				pieces = append(pieces, part)
-			}
-		}
-		offset += len(text)
+		pieces = append(pieces, piece{literal: escapeDollar(text[:low])}, piece{mark: &hidden}, piece{literal: escapeDollar(text[high:])})
 	}
 	return pieces
 }

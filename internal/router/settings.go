@@ -89,39 +89,32 @@ func (r *reader) settings(path string, n *yaml.Node, env *environment) (settings
 	fields := o.fields
 	s := settings{target: r.target(fields, env)}
 	s.target.broken = s.target.broken || o.meant["url"] || o.meant["upstream"] || o.meant["path"]
-	if f, ok := fields["description"]; ok {
-		if text, ok := r.text(f); ok {
-			s.description = &text
-		}
-	}
-	if f, ok := fields["parameters"]; ok {
-		s.parameters = r.parameters(f)
-	}
-	if f, ok := fields["method"]; ok {
-		s.method = r.word(f, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-	}
-	if f, ok := fields["headers"]; ok {
-		s.headers = r.headers(f, env)
-	}
-	if f, ok := fields["query"]; ok {
-		s.query = r.query(f, env)
-	}
-	if f, ok := fields["idempotent"]; ok {
-		s.idempotent = r.boolean(f)
-	}
-	if f, ok := fields["timeout"]; ok {
-		s.timeout = r.duration(f)
-	}
-	if f, ok := fields["attempt_timeout"]; ok {
-		s.attemptTimeout = r.duration(f)
-	}
-	if f, ok := fields["retry"]; ok {
-		s.retry = r.retry(f)
-	}
-	if f, ok := fields["result"]; ok {
-		s.result = r.result(f)
-	}
+	s.description = optional(fields, "description", r.optionalText)
+	s.parameters = optional(fields, "parameters", r.parameters)
+	s.method = optional(fields, "method", func(f field) *string { return r.word(f, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") })
+	s.headers = optional(fields, "headers", func(f field) []headerTemplate { return r.headers(f, env) })
+	s.query = optional(fields, "query", func(f field) []parameter { return r.query(f, env) })
+	s.idempotent = optional(fields, "idempotent", r.boolean)
+	s.timeout = optional(fields, "timeout", r.duration)
+	s.attemptTimeout = optional(fields, "attempt_timeout", r.duration)
+	s.retry = optional(fields, "retry", r.retry)
+	s.result = optional(fields, "result", r.result)
 	return s, true
+}
+
+// optional reads a field when it is there.
+func optional[T any](fields map[string]field, name string, read func(field) T) (value T) {
+	if f, there := fields[name]; there {
+		value = read(f)
+	}
+	return value
+}
+
+func (r *reader) optionalText(f field) *string {
+	if text, ok := r.text(f); ok {
+		return &text
+	}
+	return nil
 }
 
 // target reads url, upstream and path. In one mapping, url and the other two
@@ -236,19 +229,14 @@ func (r *reader) retry(f field) retrySettings {
 		return s
 	}
 	fields := o.fields
-	if f, ok := fields["attempts"]; ok {
-		s.attempts = r.number(f, 1, 100)
-	}
-	if f, ok := fields["min_wait"]; ok {
-		s.minWait = r.duration(f)
-		s.at = r.at(f.value)
-	}
-	if f, ok := fields["max_wait"]; ok {
-		s.maxWait = r.duration(f)
-		s.at = r.at(f.value)
-	}
-	if f, ok := fields["on_503"]; ok {
-		s.on503 = r.boolean(f)
+	s.attempts = optional(fields, "attempts", func(f field) *int64 { return r.number(f, 1, 100) })
+	s.minWait = optional(fields, "min_wait", r.duration)
+	s.maxWait = optional(fields, "max_wait", r.duration)
+	s.on503 = optional(fields, "on_503", r.boolean)
+	for _, name := range []string{"min_wait", "max_wait"} {
+		if f, ok := fields[name]; ok {
+			s.at = r.at(f.value)
+		}
 	}
 	return s
 }
@@ -266,21 +254,13 @@ func (r *reader) result(f field) resultSettings {
 		return s
 	}
 	fields := o.fields
-	if f, ok := fields["max_bytes"]; ok {
-		s.maxBytes = r.number(f, 1, maxReply)
-	}
-	if f, ok := fields["on_oversize"]; ok {
-		s.onOversize = r.word(f, "fail", "truncate")
-	}
-	if f, ok := fields["expose"]; ok {
-		s.expose = r.word(f, string(ExposeDetail), string(ExposeStatus), string(ExposeNone))
-	}
-	if f, ok := fields["as"]; ok {
-		s.as = r.word(f, "content")
-	}
-	if f, ok := fields["html"]; ok {
-		s.html = r.boolean(f)
-	}
+	s.maxBytes = optional(fields, "max_bytes", func(f field) *int64 { return r.number(f, 1, maxReply) })
+	s.onOversize = optional(fields, "on_oversize", func(f field) *string { return r.word(f, "fail", "truncate") })
+	s.expose = optional(fields, "expose", func(f field) *string {
+		return r.word(f, string(ExposeDetail), string(ExposeStatus), string(ExposeNone))
+	})
+	s.as = optional(fields, "as", func(f field) *string { return r.word(f, "content") })
+	s.html = optional(fields, "html", r.boolean)
 	return s
 }
 

@@ -71,45 +71,50 @@ func scan(text string) ([]rawPiece, error) {
 			literal.Reset()
 		}
 	}
-	for text != "" {
+	for {
 		i := strings.IndexAny(text, "${}")
 		if i < 0 {
 			literal.WriteString(text)
-			break
+			flush()
+			return pieces, nil
 		}
 		literal.WriteString(text[:i])
-		text = text[i:]
-		var size int
+		p, size, err := scanPiece(text[i:])
 		switch {
-		case strings.HasPrefix(text, "$$"):
-			literal.WriteByte('$')
-			size = 2
-		case strings.HasPrefix(text, "${"):
+		case err != nil:
+			return nil, err
+		case p.isMark || p.isExpr:
 			flush()
-			inner, _, closed := strings.Cut(text[2:], "}")
-			if !closed {
-				return nil, errors.New("${ without its }")
-			}
-			pieces = append(pieces, rawPiece{variable: inner, isMark: true})
-			size = len(inner) + len("${}")
-		case text[0] == '$':
-			literal.WriteByte('$')
-			size = 1
-		case text[0] == '}':
-			return nil, errors.New("} without its {")
+			pieces = append(pieces, p)
 		default:
-			flush()
-			inner, _, closed := strings.Cut(text[1:], "}")
-			if !closed || strings.Contains(inner, "{") {
-				return nil, errors.New("{ without its }")
-			}
-			pieces = append(pieces, rawPiece{expression: inner, isExpr: true})
-			size = len(inner) + len("{}")
+			literal.WriteString(p.literal)
 		}
-		text = text[size:]
+		text = text[i+size:]
 	}
-	flush()
-	return pieces, nil
+}
+
+// scanPiece reads what begins with a dollar sign or a brace; size is how long
+// it is in the text.
+func scanPiece(text string) (p rawPiece, size int, err error) {
+	switch {
+	case strings.HasPrefix(text, "$$"):
+		return rawPiece{literal: "$"}, len("$$"), nil
+	case strings.HasPrefix(text, "${"):
+		inner, _, closed := strings.Cut(text[len("${"):], "}")
+		if !closed {
+			return p, 0, errors.New("${ without its }")
+		}
+		return rawPiece{variable: inner, isMark: true}, len(inner) + len("${}"), nil
+	case text[0] == '$':
+		return rawPiece{literal: "$"}, len("$"), nil
+	case text[0] == '}':
+		return p, 0, errors.New("} without its {")
+	}
+	inner, _, closed := strings.Cut(text[len("{"):], "}")
+	if !closed || strings.Contains(inner, "{") {
+		return p, 0, errors.New("{ without its }")
+	}
+	return rawPiece{expression: inner, isExpr: true}, len(inner) + len("{}"), nil
 }
 
 // parseExpression reads what stands between { and }.
