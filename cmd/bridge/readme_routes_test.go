@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"functionbridge/internal/forward"
 	"functionbridge/internal/journal"
