@@ -118,20 +118,33 @@ routes:
   names: { url: "http://host/", parameters: { propertyNames: { pattern: "^a" }, minProperties: 1 } }
   forms: { url: "http://host/", parameters: { oneOf: [{ required: [a] }, { required: [b] }] } }
   deep: { url: "http://host/", parameters: { type: object, additionalProperties: { $ref: "#" } } }
+  choices:
+    url: http://host/
+    parameters:
+      properties: { n: { $ref: "#/$defs/tree" }, m: { $ref: "#/$defs/branches" } }
+      $defs:
+        tree: { type: object, properties: { n: { anyOf: [{ $ref: "#/$defs/tree" }, { $ref: "#/$defs/tree" }] } } }
+        branches: { oneOf: [{ type: object, required: [a], properties: { m: { $ref: "#/$defs/branches" } } }, { type: object, required: [b], properties: { m: { $ref: "#/$defs/branches" } } }] }
 `, nil)
 	deep := strings.Repeat(`{"`+strings.Repeat("a", 80)+`":`, 2000) + "5" + strings.Repeat("}", 2000)
 	part := strings.Repeat("a", 60) + "…"
 	ends := strings.Repeat("."+part, 6)[1:]
+	choices := strings.Repeat(`{"m":`, 8) + "{}" + strings.Repeat("}", 8)
 	for _, c := range []struct{ name, args, want string }{
 		{"names", `{}`, "The arguments object must have at least 1 member, has 0."},
 		{"names", `{"b":1}`, "The arguments object holds the name b, which is not allowed."},
 		{"forms", `{"a":1,"b":2}`, "The arguments object fits more than one of its forms and must fit exactly one."},
 		{"forms", `{}`, "The arguments object fits none of its allowed forms (a is missing, or b is missing)."},
 		{"deep", deep, "The argument " + ends + "…" + ends + " must be an object, got a number."},
+		{"choices", `{"n":{"n":{"n":5}}}`, "The argument n.n.n must be an object, got a number."},
+		{"choices", `{"m":{}}`, "The argument m fits none of its allowed forms (a is missing, or b is missing)."},
 	} {
 		if got := sentenceOf(t, lookup(t, table, c.name).Check([]byte(c.args))); got != c.want {
 			t.Errorf("%s with %.40s: %s", c.name, c.args, got)
 		}
+	}
+	if got := sentenceOf(t, lookup(t, table, "choices").Check([]byte(choices))); len(got) > 1000 {
+		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }
 

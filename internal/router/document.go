@@ -303,11 +303,17 @@ const maxQuoted = 60
 // quoteWord shows a word of the file in a message: as it is when it is plain,
 // else quoted, and never long.
 func quoteWord(word string) string {
-	if runes := []rune(word); len(runes) > maxQuoted {
-		word = string(runes[:maxQuoted]) + "…"
-	}
+	word = cut(word, maxQuoted)
 	if word != "" && strings.IndexFunc(word, func(r rune) bool { return r <= ' ' || r == '"' || r == ',' || !strconv.IsPrint(r) }) < 0 {
 		return word
 	}
 	return strconv.Quote(word)
+}
+
+// cut shortens a text that is longer than so many characters.
+func cut(text string, size int) string {
+	if runes := []rune(text); len(runes) > size {
+		return string(runes[:size]) + "…"
+	}
+	return text
 }

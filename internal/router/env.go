@@ -201,12 +201,9 @@ func parseMark(inner string) (name, fallback string, hasFallback bool, err error
 // short bounds a piece of the file that a message repeats. What may be a
 // default, and so a secret, is cut off.
 func short(text string) string {
-	text, _, cut := strings.Cut(text, ":")
-	if runes := []rune(text); len(runes) > maxQuoted {
-		return string(runes[:maxQuoted]) + "…"
+	name, _, more := strings.Cut(text, ":")
+	if more {
+		return cut(name, maxQuoted) + ":…"
 	}
-	if cut {
-		return text + ":…"
-	}
-	return text
+	return cut(name, maxQuoted)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -96,6 +97,7 @@ routes:
   query: { upstream: u, path: "/p?a={x}&b={l}{&x,l*,o*}", query: { c: "{x}", d: "${SET}{o}" } }
   bodyless: { upstream: u, path: "/p{?l}", method: DELETE, query: { fixed: "1" } }
   own: { upstream: u, path: "/p/{session.metadata.user_id}/{call.id}" }
+  shadow: { upstream: u, path: "/p{?session.metadata.user_id?}{&o*}", method: GET, query: { "session.agent_id": "{session.agent_id}" } }
 `
 
 // FuzzBuild: whatever the values, scheme, host and port stay, so does the
@@ -109,6 +111,7 @@ func FuzzBuild(f *testing.F) {
 	for _, value := range hostile() {
 		f.Add(value, value, "k", "v")
 		f.Add("a", "b", value, value)
+		f.Add("a", value, "session.metadata.user_id", "u")
 	}
 	f.Fuzz(func(t *testing.T, x, item, key, metadata string) {
 		args, err := json.Marshal(map[string]any{"x": x, "l": []string{item, "b"}, "o": map[string]string{key: item, "x": x}, key + "_": x})
@@ -160,6 +163,9 @@ func staysInPlace(t *testing.T, name string, wire router.Wire) {
 	}
 	if strings.Contains(u.Path, "\x00") || strings.ContainsFunc(wire.URL, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		t.Errorf("%s: bad character in %q", name, wire.URL)
+	}
+	if q := u.Query(); name == "shadow" && (len(q["session.metadata.user_id"]) > 1 || !slices.Equal(q["session.agent_id"], []string{"agent_1"})) {
+		t.Errorf("%s: an argument stands for a value of the bridge's own: %q", name, wire.URL)
 	}
 	if q := u.Query(); name == "bodyless" && (len(q["fixed"]) != 1 || q["fixed"][0] != "1") {
 		t.Errorf("%s: a fixed parameter changed: %q", name, wire.URL)

@@ -18,6 +18,8 @@ const (
 	maxComplaints = 5
 	// maxChoices bounds how many allowed values it lists.
 	maxChoices = 12
+	// maxClause bounds, in characters, what is said about one argument.
+	maxClause = 500
 	// maxParts bounds how many levels of a place it names.
 	maxParts = 12
 )
@@ -27,6 +29,10 @@ const (
 type complaint struct {
 	location []string
 	clause   string
+}
+
+func (c complaint) equal(other complaint) bool {
+	return c.clause == other.clause && slices.Equal(c.location, other.location)
 }
 
 // sentence tells the model which arguments are wrong and why.
@@ -40,7 +46,7 @@ func sentence(all []complaint) string {
 		if len(c.location) == 0 {
 			subject = "the arguments object"
 		}
-		clauses = append(clauses, subject+" "+c.clause)
+		clauses = append(clauses, subject+" "+cut(c.clause, maxClause))
 	}
 	text := strings.Join(clauses, "; ")
 	if more := len(all) - maxComplaints; more > 0 {
@@ -79,9 +85,7 @@ func complaints(e *jsonschema.ValidationError, known []string) []complaint {
 	slices.SortStableFunc(all, func(a, b complaint) int {
 		return cmp.Or(slices.Compare(a.location, b.location), strings.Compare(a.clause, b.clause))
 	})
-	return slices.CompactFunc(all, func(a, b complaint) bool {
-		return a.clause == b.clause && slices.Equal(a.location, b.location)
-	})
+	return slices.CompactFunc(all, complaint.equal)
 }
 
 // leaves are the errors that say something by themselves. A choice that fits
@@ -126,46 +130,55 @@ func describe(e *jsonschema.ValidationError, known []string) []complaint {
 			return "is not known" + didYouMean(name, known)
 		})
 	case *kind.AnyOf:
-		return []complaint{{at, noneFits(e)}}
+		return []complaint{noneFits(e)}
 	case *kind.OneOf:
 		if k.Subschemas == nil {
-			return []complaint{{at, noneFits(e)}}
+			return []complaint{noneFits(e)}
 		}
 		return []complaint{{at, "fits more than one of its forms and must fit exactly one"}}
 	}
 	return []complaint{{at, clause(e.ErrorKind)}}
 }
 
-// noneFits says what the forms of a choice ask for. A form that wants another
-// type is left out when one of the right type is there.
-func noneFits(e *jsonschema.ValidationError) string {
-	var forms, otherTypes []string
+// noneFits says what the forms of a choice ask for; what all of them ask for
+// stands for itself. A form that wants another type is left out when one of the
+// right type is there.
+func noneFits(e *jsonschema.ValidationError) complaint {
+	var forms, otherTypes []complaint
 	for _, cause := range e.Causes {
 		leaf := leaves(cause)[0]
 		c := describe(leaf, nil)[0]
-		text := c.clause
-		rest := c.location[min(len(e.InstanceLocation), len(c.location)):]
-		if len(rest) > 0 {
-			text = dotted(rest) + " " + text
-		}
 		list := &forms
-		if _, isType := leaf.ErrorKind.(*kind.Type); isType && len(rest) == 0 {
+		if _, isType := leaf.ErrorKind.(*kind.Type); isType && len(c.location) == len(e.InstanceLocation) {
 			list = &otherTypes
 		}
-		if !slices.Contains(*list, text) {
-			*list = append(*list, text)
+		if !slices.ContainsFunc(*list, c.equal) {
+			*list = append(*list, c)
 		}
 	}
 	if len(forms) == 0 {
 		forms = otherTypes
 	}
-	switch {
-	case len(forms) == 1:
+	if len(forms) == 1 {
 		return forms[0]
-	case len(forms) == 0 || len(forms) > 3:
-		return "fits none of its allowed forms"
 	}
-	return "fits none of its allowed forms (" + strings.Join(forms, ", or ") + ")"
+	text := "fits none of its allowed forms"
+	if len(forms) == 2 || len(forms) == 3 {
+		text += " (" + strings.Join(wishes(forms, len(e.InstanceLocation)), ", or ") + ")"
+	}
+	return complaint{e.InstanceLocation, text}
+}
+
+// wishes words complaints about parts of a value that lies depth levels deep.
+func wishes(forms []complaint, depth int) []string {
+	texts := make([]string, len(forms))
+	for i, c := range forms {
+		texts[i] = c.clause
+		if rest := c.location[min(depth, len(c.location)):]; len(rest) > 0 {
+			texts[i] = dotted(rest) + " " + c.clause
+		}
+	}
+	return texts
 }
 
 // clause is what a leaf asks for, in plain words.
@@ -308,12 +321,7 @@ func display(value any) string {
 	return fmt.Sprint(value)
 }
 
-func bounded(text string) string {
-	if runes := []rune(text); len(runes) > maxQuoted {
-		return string(runes[:maxQuoted]) + "…"
-	}
-	return text
-}
+func bounded(text string) string { return cut(text, maxQuoted) }
 
 // decimal shows a number without an exponent, never long.
 func decimal(r *big.Rat) string {
