@@ -312,7 +312,7 @@ func TestServeWithoutATableSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newServeRig(t)
 	p := launchServe(t, append(r.env, "BRIDGE_ROUTES="+filepath.Join(r.dir, "none.yaml"))...)
-	if code, printed := p.wait(t), p.logs.String(); code != 2 || !strings.Contains(printed, "none.yaml: no such file or directory") {
+	if code, printed := p.wait(t), p.logs.String(); code != 2 || !strings.HasSuffix(printed, "none.yaml: no such file or directory; set BRIDGE_ROUTES to where it is\n") {
 		t.Errorf("exit code %d, printed %s", code, printed)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -142,6 +143,9 @@ func (d *daemon) stop(hurry context.Context) error {
 
 func (d *daemon) loadTable(context.Context) error {
 	table, err := router.Load(d.settings.Routes, router.Env{Lookup: d.settings.LookupEnv})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; set BRIDGE_ROUTES to where it is", err)
+	}
 	if err != nil {
 		return usageError{err}
 	}
