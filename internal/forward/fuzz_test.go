@@ -97,6 +97,46 @@ func checkPassedOn(t *testing.T, r *reply, o journal.Outcome, body []byte, codin
 	}
 }
 
+// A redirect is followed within scheme, host and port, however these are written.
+func TestOriginsAreCompared(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ from, location, to string }{
+		{"http://shop.test/a/x", "/b?q=1#f", "http://shop.test/b?q=1"},
+		{"http://shop.test/a/x", "b", "http://shop.test/a/b"},
+		{"http://shop.test/a/x", "//shop.test/b", "http://shop.test/b"},
+		{"http://shop.test/a/x", "HTTP://SHOP.test:80/b", "http://SHOP.test:80/b"},
+		{"http://shop.test:80/a/x", "http://shop.test/b", "http://shop.test/b"},
+		{"https://shop.test/a", "https://shop.test:443/b", "https://shop.test:443/b"},
+		{"http://[::1]:8080/a", "http://[::1]:8080/b", "http://[::1]:8080/b"},
+		{"http://shop.test/a", "http://me:pw@shop.test/b", "http://shop.test/b"},
+		{"http://shop.test/a", "https://shop.test/b", ""},
+		{"http://shop.test/a", "https://shop.test:80/b", ""},
+		{"http://shop.test/a", "http://shop.test:443/b", ""},
+		{"https://shop.test/a", "https://shop.test:80/b", ""},
+		{"http://shop.test/a", "http://www.shop.test/b", ""},
+		{"http://shop.test/a", "http://shop.test./b", ""},
+		{"http://shop.test/a", "//evil.test/b", ""},
+		{"http://shop.test/a", "", ""},
+	} {
+		from, err := url.Parse(test.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for status, followed := range map[int]bool{301: false, 302: false, 303: false, 307: true, 308: true} {
+			got, want := "", ""
+			if to := sameOrigin(from, &http.Response{StatusCode: status, Header: http.Header{"Location": {test.location}}}); to != nil {
+				got = to.String()
+			}
+			if followed {
+				want = test.to
+			}
+			if got != want {
+				t.Errorf("%d from %s to %q leads to %q, want %q", status, test.from, test.location, got, want)
+			}
+		}
+	}
+}
+
 // FuzzRedirect follows a Location: whatever it says, the request stays with the
 // service that it was made for.
 func FuzzRedirect(f *testing.F) {

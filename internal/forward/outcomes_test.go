@@ -96,6 +96,14 @@ func TestRepliesThatArePassedOn(t *testing.T) {
 			journal.Success("12345\n[The reply was cut here: 5 bytes are shown of 10 bytes.]"),
 		},
 		{
+			"cut at three of four bytes", ", result: { max_bytes: 5, on_oversize: truncate }", answer(200, "text/plain", "12😀789"),
+			journal.Success("12\n[The reply was cut here: 2 bytes are shown of 9 bytes.]"),
+		},
+		{
+			"cut in the middle of UTF-16", ", result: { max_bytes: 5, on_oversize: truncate }", answer(200, "text/plain; charset=utf-16le", "h\x00i\x00j\x00k\x00"),
+			journal.Success("hi\n[The reply was cut here: 2 bytes are shown of 8 bytes.]"),
+		},
+		{
 			"cut, size not known", ", result: { max_bytes: 5, on_oversize: truncate }", coded("gzip", zipped("12345é789")),
 			journal.Success("12345\n[The reply was cut here: 5 bytes are shown of more than 5 bytes.]"),
 		},
