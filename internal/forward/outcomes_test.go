@@ -240,6 +240,16 @@ func TestRefusals(t *testing.T) {
 		{"max_bytes is not for failures", ", result: { max_bytes: 5 }", answer(404, "text/plain", "no such customer"), journal.Failure(journal.NotFound,
 			"look failed with status 404 (Not Found): no such customer. Do not try again with the same arguments.")},
 		{"redirect", "", redirecting(302, "/login"), journal.Failure(journal.Rejected, "look failed: redirect 302 (Found) not followed. Do not try again.")},
+		{"redirect that asks to wait", "", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", "5")
+			redirecting(303, "/login")(w, r)
+		}, journal.Failure(journal.Rejected, "look failed: redirect 303 (See Other) not followed. Do not try again.")},
+		{"damaged gzip", "", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(404)
+			_, _ = w.Write(zipped("no such thing, sadly")[:28])
+		}, journal.Failure(journal.NotFound, "look failed with status 404 (Not Found). Do not try again with the same arguments.")},
 		{"304", "", answer(304, "", ""), journal.Failure(journal.Rejected, "look failed: redirect 304 (Not Modified) not followed. Do not try again.")},
 		{"redirect, status hidden", ", result: { expose: none }", redirecting(303, "/login"), journal.Failure(journal.Rejected,
 			"look failed: its service answered with a redirect, which is not followed. Do not try again.")},
@@ -260,6 +270,8 @@ func TestServerErrorOnANonIdempotentRouteIsAKnownFailure(t *testing.T) {
 	t.Parallel()
 	reading{"", ", result: { expose: detail }", answer(500, "application/json", `{"detail":"field x missing"}`), journal.Failure(journal.UpstreamError,
 		"look failed with status 500 (Internal Server Error): field x missing. It may have been carried out; check that before you call it again.")}.check(t, false)
+	reading{"", "", answer(501, "text/plain", ""), journal.Failure(journal.UpstreamError,
+		"look failed with status 501 (Not Implemented). Try again later.")}.check(t, false)
 }
 
 // The last status and the service's text survive the retries.
