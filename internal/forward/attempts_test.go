@@ -187,6 +187,9 @@ func TestMayAnAttemptWithoutReplyBeRepeated(t *testing.T) {
 				if !strings.Contains(o.Error, test.says) || !strings.Contains(o.Error, "act") {
 					t.Errorf("error = %q, want %q", o.Error, test.says)
 				}
+				if test.want == once && !strings.HasSuffix(o.Error, " Do not try again.") {
+					t.Errorf("error = %q: another try would come to the same", o.Error)
+				}
 				unprocessed := test.want.requests[0] == test.want.requests[1]
 				if strings.Contains(o.Error, ", and nothing was carried out: ") != (unprocessed && !idempotent) {
 					t.Errorf("error = %q", o.Error)
