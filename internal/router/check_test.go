@@ -189,11 +189,44 @@ routes:
 	}
 }
 
+// A schema that describes a nested value in two ways doubles the work with each
+// level of the value.
+func TestNestedChoicesAreBounded(t *testing.T) {
+	t.Parallel()
+	table := parse(t, `
+version: 1
+routes:
+  f:
+    url: http://host/
+    parameters:
+      properties: { n: { $ref: "#/$defs/tree" } }
+      $defs: { tree: { type: object, properties: { n: { anyOf: [{ $ref: "#/$defs/tree" }, { $ref: "#/$defs/tree" }] } } } }
+`, nil)
+	route := lookup(t, table, "f")
+	nested := func(levels int) []byte {
+		return []byte(strings.Repeat(`{"n":`, levels) + "5" + strings.Repeat("}", levels))
+	}
+	start := time.Now()
+	if got := sentenceOf(t, route.Check(nested(200))); got != "The arguments take too much work to check: send simpler values." {
+		t.Errorf("got %s", got)
+	}
+	if took := time.Since(start); took > 10*time.Second { // well under one is usual; the race detector is slow
+		t.Errorf("took %v", took)
+	}
+	if got := sentenceOf(t, route.Check(nested(3))); got != "The argument n.n.n must be an object, got a number." {
+		t.Errorf("after it: %s", got)
+	}
+	many := []byte(`{"other":[` + strings.Repeat(`{"a":1},`, 200_000) + `1],"n":{}}`)
+	if err := route.Check(many); err != nil {
+		t.Errorf("many values: %v", err)
+	}
+}
+
 func TestChecksRunSideBySide(t *testing.T) {
 	t.Parallel()
 	route := lookup(t, parse(t, orderParameters, nil), "f")
 	var group sync.WaitGroup
-	for range 8 {
+	for range 32 { // more than are kept ready
 		group.Go(func() {
 			for range 50 {
 				if route.Check([]byte(`{"order_id":1,"tags":["a"]}`)) != nil || route.Check([]byte(`{}`)) == nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +14,43 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// schema checks arguments against a JSON Schema.
-type schema struct{ compiled *jsonschema.Schema }
+// schema checks arguments against a JSON Schema, several at a time.
+type schema struct {
+	text []byte
+	// names are the arguments that the schema knows, for suggestions.
+	names []string
+	// free are the checkers that nobody uses; when there is none, another is
+	// compiled.
+	free chan *checker
+}
+
+// maxFree is how many checkers of a schema are kept.
+const maxFree = 8
+
+// checker is a compiled schema that counts its work: a schema that describes a
+// nested value in several ways can make each level double what is to be done.
+type checker struct {
+	compiled *jsonschema.Schema
+	// spent counts the schemas that were held against a value, limit bounds them.
+	spent, limit int
+}
+
+const (
+	// freeEffort and effortByByte bound the work of one check: no sensible schema
+	// comes near.
+	freeEffort   = 200_000
+	effortByByte = 10
+)
+
+var errTooMuchEffort = errors.New("too much effort")
+
+// Validate is called for every schema that is held against a value. A panic is
+// the only way out of the library.
+func (c *checker) Validate(*jsonschema.ValidatorContext, any) {
+	if c.spent++; c.spent > c.limit {
+		panic(errTooMuchEffort)
+	}
+}
 
 const (
 	// schemaURL is the base that a schema's own references resolve against.
@@ -42,16 +78,18 @@ func (r *reader) parameters(f field) *parameters {
 		r.wrongf(f, "bad JSON Schema: a number in it is too large")
 		return nil
 	}
-	compiled, err := compileSchema(text)
+	c, err := compileSchema(text)
 	if err != nil {
 		r.schemaProblems(f, err)
 		return nil
 	}
-	if refersToItself(compiled) {
+	if c.refersToItself() {
 		r.wrongf(f, "bad JSON Schema: a reference leads back to itself, so nothing ever fits")
 		return nil
 	}
-	return &parameters{text: text, schema: &schema{compiled}}
+	s := &schema{text: text, names: slices.Collect(maps.Keys(c.compiled.Properties)), free: make(chan *checker, maxFree)}
+	s.free <- c
+	return &parameters{text: text, schema: s}
 }
 
 // describesObject checks the two things that a schema of arguments must say, if
@@ -75,7 +113,7 @@ func (r *reader) describesObject(f field) bool {
 }
 
 // compileSchema contains what the library may do with a hostile schema.
-func compileSchema(text []byte) (compiled *jsonschema.Schema, err error) {
+func compileSchema(text []byte) (made *checker, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it cannot be compiled: %v", r)
@@ -85,20 +123,27 @@ func compileSchema(text []byte) (compiled *jsonschema.Schema, err error) {
 	if err != nil {
 		return nil, err
 	}
+	made = &checker{limit: freeEffort}
 	c := jsonschema.NewCompiler()
+	c.RegisterVocabulary(&jsonschema.Vocabulary{
+		URL:     "routes:///effort",
+		Compile: func(*jsonschema.CompilerContext, map[string]any) (jsonschema.SchemaExt, error) { return made, nil },
+	})
+	c.AssertVocabs()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat()
 	c.UseLoader(noLoader{})
 	if err := c.AddResource(schemaURL, doc); err != nil {
 		return nil, err
 	}
-	return c.Compile(schemaURL)
+	made.compiled, err = c.Compile(schemaURL)
+	return made, err
 }
 
 // refersToItself says that following the references of a schema never ends,
 // which the library finds only when a value is checked.
-func refersToItself(compiled *jsonschema.Schema) bool {
-	invalid, ok := errors.AsType[*jsonschema.ValidationError](compiled.Validate(map[string]any{}))
+func (c *checker) refersToItself() bool {
+	invalid, ok := errors.AsType[*jsonschema.ValidationError](c.validate(map[string]any{}))
 	return ok && slices.ContainsFunc(leaves(invalid), func(e *jsonschema.ValidationError) bool {
 		_, cycle := e.ErrorKind.(*kind.RefCycle)
 		return cycle
@@ -236,37 +281,62 @@ func (r *Route) Check(args []byte) error {
 
 // check contains what the library may do with hostile values: it panics, and
 // works without bound, on numbers with huge exponents.
-func (s *schema) check(args []byte) (err error) {
+func (s *schema) check(args []byte) error {
 	if tooLarge(args) {
 		return &ArgumentError{Sentence: "The arguments hold a number that is too large."}
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = &ArgumentError{Sentence: "The arguments cannot be checked against the parameters of the function."}
-		}
-	}()
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(args))
 	if err != nil {
 		return &ArgumentError{Sentence: "The arguments must be one JSON object."}
 	}
-	err = s.compiled.Validate(value)
-	if err == nil {
-		return nil
+	c, err := s.checker()
+	if err != nil {
+		return &ArgumentError{Sentence: uncheckable}
 	}
+	defer s.release(c)
+	c.spent, c.limit = 0, freeEffort+effortByByte*len(args)
+	err = c.validate(value)
 	invalid, ok := errors.AsType[*jsonschema.ValidationError](err)
-	if !ok {
-		return &ArgumentError{Sentence: "The arguments do not fit the parameters of the function."}
+	switch {
+	case err == nil:
+		return nil
+	case ok:
+		return &ArgumentError{Sentence: sentence(complaints(invalid, s.names))}
+	case errors.Is(err, errTooMuchEffort):
+		return &ArgumentError{Sentence: "The arguments take too much work to check: send simpler values."}
 	}
-	return &ArgumentError{Sentence: sentence(complaints(invalid, s.names()))}
+	return &ArgumentError{Sentence: uncheckable}
 }
 
-// names are the arguments that the schema knows, for suggestions.
-func (s *schema) names() []string {
-	names := make([]string, 0, len(s.compiled.Properties))
-	for name := range s.compiled.Properties {
-		names = append(names, name)
+const uncheckable = "The arguments cannot be checked against the parameters of the function."
+
+// validate turns a panic of the library, or of the count of its work, into an
+// error.
+func (c *checker) validate(value any) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if err, _ = r.(error); err == nil {
+				err = fmt.Errorf("%v", r)
+			}
+		}
+	}()
+	return c.compiled.Validate(value)
+}
+
+func (s *schema) checker() (*checker, error) {
+	select {
+	case c := <-s.free:
+		return c, nil
+	default:
+		return compileSchema(s.text)
 	}
-	return names
+}
+
+func (s *schema) release(c *checker) {
+	select {
+	case s.free <- c:
+	default:
+	}
 }
 
 const (
