@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // asBridge makes the test binary behave as the bridge, so that tests can start
@@ -14,5 +16,5 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run()) //nolint:forbidigo // TestMain ends the test binary
+	goleak.VerifyTestMain(m)
 }

@@ -164,6 +164,41 @@ func withValues(t *testing.T, values map[string]string) string {
 	return ""
 }
 
+// Whatever the README names anywhere is something that exists.
+func TestReadmeNamesNothingThatDoesNotExist(t *testing.T) {
+	t.Parallel()
+	listed := func(heading, first string) map[string]bool {
+		names := map[string]bool{}
+		for _, row := range readmeTable(t, heading, first) {
+			name, _, _ := strings.Cut(code(row[0]), "=")
+			names[name] = true
+		}
+		return names
+	}
+	settings, refused, metrics := listed("Settings", "variable"), listed("Settings", "refused"), listed("Metrics", "metric")
+	for _, name := range regexp.MustCompile(`\b(BRIDGE|OPENAI)_[A-Z_]+`).FindAllString(readme(t), -1) {
+		if !settings[name] && !refused[name] && !kubernetesService.MatchString(name) {
+			t.Errorf("the README names the variable %s", name)
+		}
+	}
+	for _, name := range regexp.MustCompile(`\bbridge_[a-z_]+`).FindAllString(readme(t), -1) {
+		if !metrics[name] {
+			t.Errorf("the README names the metric %s", name)
+		}
+	}
+	for _, path := range regexp.MustCompile(`\]\(([^)#]+)\)`).FindAllStringSubmatch(readme(t), -1) {
+		if _, err := os.Stat("../../" + path[1]); err != nil {
+			t.Errorf("the README links to %s: %v", path[1], err)
+		}
+	}
+	for _, anchor := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(readme(t), -1) {
+		heading := `(?mi)^##+ ` + strings.ReplaceAll(regexp.QuoteMeta(anchor[1]), "-", " ") + `$`
+		if !regexp.MustCompile(heading).MatchString(readme(t)) {
+			t.Errorf("the README links to the section %s", anchor[1])
+		}
+	}
+}
+
 func TestReadmeListsEveryCommandAndFlag(t *testing.T) {
 	t.Parallel()
 	rows := map[string]string{}
