@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -161,6 +162,7 @@ func TestMayAnAttemptWithoutReplyBeRepeated(t *testing.T) {
 		}), never, "cannot be reached", patient},
 		{"reset before a byte was written", unwritable, never, "before the request was sent", patient},
 		{"handshake cut off", handshakeCut, never, "cannot be reached", patient},
+		{"handshake without an answer", handshakeSilent, never, "could not be reached within", impatient},
 		{"certificate of an unknown issuer", untrusted, once, "certificate", patient},
 		{"certificate of another name", wrongName, once, "certificate", patient},
 		{"expired certificate", expired, once, "certificate", patient},
@@ -272,27 +274,39 @@ func handshakeCut(t *testing.T) (string, func() int64, func(*forward.Config)) {
 	return "https://" + l, n.Load, noChange
 }
 
-// accept starts a TCP server that gives each connection to handle, then closes
-// it.
+// handshakeSilent takes every connection and says nothing.
+func handshakeSilent(t *testing.T) (string, func() int64, func(*forward.Config)) {
+	t.Helper()
+	var n atomic.Int64
+	l := accept(t, func(c net.Conn) {
+		n.Add(1)
+		_, _ = io.Copy(io.Discard, c)
+	})
+	return "https://" + l, n.Load, noChange
+}
+
+// accept starts a TCP server that gives each connection to handle, side by
+// side, and closes it then.
 func accept(t *testing.T, handle func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan struct{})
-	t.Cleanup(func() { _ = l.Close(); <-done })
-	go func() {
-		defer close(done)
+	var running sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); running.Wait() })
+	running.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			handle(c)
-			_ = c.Close()
+			running.Go(func() {
+				handle(c)
+				_ = c.Close()
+			})
 		}
-	}()
+	})
 	return l.Addr().String()
 }
 

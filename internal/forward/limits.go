@@ -19,17 +19,13 @@ func newLimits(maxCalls int) limits {
 
 // enter waits until the route's request may leave. It waits for the route
 // first, so that nothing that waits holds one of the slots that all share. The
-// error is the context's.
+// error is the context's, also when its end and a free slot come together.
 func (l limits) enter(ctx context.Context, of *lane) error {
 	if err := of.slots.Acquire(ctx, 1); err != nil {
 		return err
 	}
 	if err := l.all.Acquire(ctx, 1); err != nil {
 		of.slots.Release(1)
-		return err
-	}
-	if err := ctx.Err(); err != nil {
-		l.leave(of)
 		return err
 	}
 	return nil

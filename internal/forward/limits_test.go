@@ -115,6 +115,9 @@ routes:
 		}
 		cancel()
 		calls.Wait()
+		if o, _ := b.run(t, "late", `{}`); !o.Success {
+			t.Errorf("after the others have ended: %+v", o)
+		}
 	})
 }
 
