@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,9 +24,12 @@ import (
 type bubble struct {
 	*bench
 
-	began  time.Time
-	mu     sync.Mutex
-	hits   []time.Duration
+	began time.Time
+	mu    sync.Mutex
+	hits  []time.Duration
+	// opened and closed count the service's connections.
+	opened, closed atomic.Int64
+
 	server *http.Server
 	served chan struct{}
 }
@@ -42,6 +47,15 @@ func startBubble(t *testing.T, yaml string, handler http.HandlerFunc, change ...
 	b.server = &http.Server{
 		ReadHeaderTimeout: time.Hour,
 		IdleTimeout:       5 * time.Second,
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				b.opened.Add(1)
+			case http.StateClosed:
+				b.closed.Add(1)
+			case http.StateActive, http.StateIdle, http.StateHijacked:
+			}
+		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			b.mu.Lock()
 			b.hits = append(b.hits, time.Since(b.began))
@@ -252,8 +266,8 @@ func TestTheCallEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A service that closes idle connections after 5 s, called every 5 s: no call
-// meets the close.
+// Common services close an idle connection after 5 s. The bridge is first, so
+// that no request meets the close.
 func TestIdleConnectionsAreLeftBeforeTheServiceClosesThem(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +277,31 @@ func TestIdleConnectionsAreLeftBeforeTheServiceClosesThem(t *testing.T) {
 			if outcome, rec := b.run(t, "act", `{}`); !outcome.Success || len(rec.attempts) != 1 {
 				t.Fatalf("call %d: %+v", i, outcome)
 			}
-			time.Sleep(5 * time.Second) // fake clock
+			time.Sleep(4900 * time.Millisecond) // fake clock
+			if n := b.closed.Load(); n != int64(i+1) {
+				t.Fatalf("%d connections were closed 4.9 s after call %d", n, i)
+			}
+			time.Sleep(100 * time.Millisecond) // fake clock
+		}
+	})
+}
+
+// Within that time a connection is used again.
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBubble(t, "", func(http.ResponseWriter, *http.Request) { time.Sleep(time.Second) }) // fake clock
+		defer b.stop()
+		for range 5 {
+			var calls sync.WaitGroup
+			for range 3 {
+				calls.Go(func() { b.run(t, "act", `{}`) })
+			}
+			calls.Wait()
+			time.Sleep(2 * time.Second) // fake clock
+		}
+		if n := b.opened.Load(); n != 3 || b.closed.Load() != 0 {
+			t.Errorf("%d connections were opened and %d closed for calls of three at a time", n, b.closed.Load())
 		}
 	})
 }
