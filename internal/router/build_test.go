@@ -68,6 +68,35 @@ routes:
 	}
 }
 
+// JSON can write any character as an escape; what counts is what it stands for.
+func TestEscapesInArgumentsHideNothing(t *testing.T) {
+	t.Parallel()
+	table := parse(t, `
+version: 1
+routes:
+  path: http://host/a/{x}/b
+  slash: http://host/a{/l*}
+  header: { url: "http://host/", headers: { X-A: "{x}" } }
+  query: { url: "http://host/?admin=no", method: GET }
+`, nil)
+	for _, text := range []string{`\u002e\u002e`, `.\u002E`, `\u002e`, `a\u002f..`, `a\/..\/b`, `..\u005cx`, `a\\..`, `a\u0000`, ``} {
+		refused(t, table, "path", `{"x":"`+text+`"}`)
+		refused(t, table, "path", `{"\u0078":"`+text+`"}`)
+		refused(t, table, "slash", `{"l":["a","`+text+`"]}`)
+	}
+	for _, text := range []string{`a\r\nX-B: 1`, `\u000d`, `\u007f`, `\u0085`, `a\tb`} {
+		refused(t, table, "header", `{"x":"`+text+`"}`)
+	}
+	refused(t, table, "query", `{"\u0061dmin":"yes"}`)
+	for text, want := range map[string]string{
+		`\u2e2e`: "%E2%B8%AE", `\ud83d\ude42`: "%F0%9F%99%82", `\ud83d`: "%EF%BF%BD", "\xff": "%EF%BF%BD", `\u002e\u002e\u002e`: "...", `%2e%2e`: "%252e%252e",
+	} {
+		if got := wired(t, table, "path", `{"x":"`+text+`"}`).URL; got != "http://host/a/"+want+"/b" {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
 func TestQueryValuesStayInTheirParameter(t *testing.T) {
 	t.Parallel()
 	url, send := echo(t)

@@ -38,7 +38,7 @@ type checker struct {
 const (
 	// freeEffort and effortByByte bound the work of one check: no sensible schema
 	// comes near.
-	freeEffort   = 200_000
+	freeEffort   = 50_000
 	effortByByte = 10
 )
 
