@@ -106,7 +106,7 @@ func TestEditorSchemaAgreesOnValuesMadeByChance(t *testing.T) {
 	}
 	chance := rand.New(rand.NewPCG(1, 2)) // the same values each time
 	good := 0
-	for i := range 6000 {
+	for i := range 3000 {
 		value := chanceValue(chance, i%len(tables))
 		text := []byte(fmt.Sprintf(tables[i%len(tables)], strconv.QuoteToASCII(value)))
 		// Whatever the variable is called, it has a value that fits everywhere.
@@ -127,7 +127,7 @@ func TestEditorSchemaAgreesOnValuesMadeByChance(t *testing.T) {
 			t.Errorf("%s\nparser: %v\nschema: %v", text, parserErr, schemaErr)
 		}
 	}
-	if good < 500 {
+	if good < 250 {
 		t.Errorf("only %d values were good: the comparison says little", good)
 	}
 }
