@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -82,7 +83,9 @@ func inBubble(t *testing.T, options string, handler http.HandlerFunc) (journal.O
 	b := newBubble(t, options, handler)
 	defer b.stop()
 	outcome, _ := b.run(t, "act", `{}`)
-	return outcome, time.Since(b.began), b.hits
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return outcome, time.Since(b.began), slices.Clone(b.hits)
 }
 
 func busy(status int, after string) http.HandlerFunc {
