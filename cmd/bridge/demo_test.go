@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,21 +18,22 @@ import (
 
 // What the user has set up for a real bridge must neither help nor disturb.
 func TestDemoComesOutAsScriptedWhateverTheEnvironment(t *testing.T) {
-	temp := t.TempDir()
-	for name, value := range map[string]string{
-		"TMPDIR": temp, "OPENAI_API_KEY": "", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1", "OPENAI_ORG_ID": "org", "OPENAI_PROJECT_ID": "proj",
-		"OPENAI_WEBHOOK_SECRET": "x", "BRIDGE_ROUTES": "/nowhere.yaml", "BRIDGE_ADDR": "nonsense", "BRIDGE_SESSIONS": "sess_real",
-		"BRIDGE_DATABASE_URL": "postgres://nowhere", "BRIDGE_MAX_CALLS": "-1", "BRIDGE_ADMIN_TOKEN": "secret",
-		"SHOP_URL": "http://127.0.0.1:1", "CARRIER_URL": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1",
-	} {
-		t.Setenv(name, value)
+	t.Parallel()
+	temp, work := t.TempDir(), t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "demo")
+	cmd.Dir = work
+	cmd.Env = append(os.Environ(), asBridge+"=1", "TMPDIR="+temp, //nolint:forbidigo // the child's environment
+		"OPENAI_API_KEY=", "OPENAI_BASE_URL=http://127.0.0.1:1/v1", "OPENAI_ORG_ID=org", "OPENAI_PROJECT_ID=proj",
+		"OPENAI_WEBHOOK_SECRET=x", "BRIDGE_ROUTES=/nowhere.yaml", "BRIDGE_ADDR=nonsense", "BRIDGE_SESSIONS=sess_real",
+		"BRIDGE_DATABASE_URL=postgres://nowhere", "BRIDGE_MAX_CALLS=-1", "BRIDGE_ADMIN_TOKEN=secret",
+		"SHOP_URL=http://127.0.0.1:1", "CARRIER_URL=http://127.0.0.1:1", "HTTP_PROXY=http://127.0.0.1:1",
+	)
+	var printed, trouble bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &trouble
+	if err := cmd.Run(); err != nil || trouble.Len() > 0 {
+		t.Fatalf("ended with %v, standard error %q, output\n%s", err, &trouble, &printed)
 	}
-	work := t.TempDir()
-	t.Chdir(work)
-	code, out, errOut := command(t, "", "demo")
-	if code != 0 || errOut != "" {
-		t.Fatalf("exit code %d, standard error %q, output\n%s", code, errOut, out)
-	}
+	out := printed.String()
 	for _, want := range []string{
 		"Everything came out as scripted: 5 succeeded, 7 failed as they should.\n",
 		"request     GET shop /customers/9007199254740993?expand=address&expand=orders\n",

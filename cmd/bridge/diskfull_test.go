@@ -53,7 +53,8 @@ func fill(t *testing.T, path string) {
 
 func (b *bridgeUnderTest) readiness(t *testing.T) int {
 	t.Helper()
-	res, err := http.Get("http://" + b.daemon.addr + "/readyz")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := client.Get("http://" + b.daemon.addr + "/readyz")
 	if err != nil {
 		t.Fatal(err)
 	}
