@@ -57,7 +57,7 @@ func TestEveryCommandHelpsWithAnExample(t *testing.T) {
 			t.Errorf("bridge %s --help: exit code %d, %q, without an example:\n%s", cmd.Name(), code, errOut, out)
 		}
 	}
-	code, out, _ := command(t, "")
+	code, out, _ := command(t, "", []string{}...) // nil would be the arguments of the test binary
 	if code != 0 || !strings.Contains(out, "\nExamples:\n") || !strings.Contains(out, "  serve ") {
 		t.Errorf("bridge: exit code %d\n%s", code, out)
 	}
