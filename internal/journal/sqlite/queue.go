@@ -310,14 +310,39 @@ func (q *queue) ready(delay time.Duration) (batch, time.Duration, bool) {
 		return batch{}, 0, false
 	}
 	left := time.Until(q.since.Add(delay))
-	if !q.urgent && !q.stopping && !q.full() && left > 0 {
-		return batch{}, left, false
+	switch {
+	case q.stopping, q.full(), left <= 0, len(q.next.tasks) > 0:
+		return q.takeAll(), 0, true
+	case q.urgent:
+		return q.takeUrgent(), 0, true
 	}
+	return batch{}, left, false
+}
+
+func (q *queue) takeAll() batch {
 	b := q.next
 	q.next = batch{entries: make([]*entry, 0, len(b.entries))}
 	clear(q.byKey)
 	q.bytes, q.urgent = 0, false
-	return b, 0, true
+	return b
+}
+
+// takeUrgent leaves the lazy rows where they are: within the delay most of them
+// are replaced by a later image of their call, which spares a row each.
+func (q *queue) takeUrgent() (b batch) {
+	lazy := q.next.entries[:0]
+	for _, e := range q.next.entries {
+		if len(e.waiters) == 0 {
+			lazy = append(lazy, e)
+			continue
+		}
+		b.entries = append(b.entries, e)
+		delete(q.byKey, e.call.Key)
+		q.bytes -= e.size
+	}
+	clear(q.next.entries[len(lazy):])
+	q.next.entries, q.urgent = lazy, false
+	return b
 }
 
 func (q *queue) rest(wait time.Duration) {

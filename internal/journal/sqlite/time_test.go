@@ -52,21 +52,38 @@ func TestLazyRowsWaitForCompany(t *testing.T) {
 	})
 }
 
-func TestDurableRowTakesTheWaitingOnesAlong(t *testing.T) {
+func TestDurableRowGoesAheadOfTheWaitingOnes(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bridge.db")
 	synctest.Test(t, func(t *testing.T) {
-		s := openStore(t, path, Options{Owner: "a", FlushDelay: time.Hour})
+		s := openStore(t, path, Options{Owner: "a"})
 		if err := s.Save(t.Context(), pending("lazy"), journal.Lazy); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Save(t.Context(), pending("both"), journal.Lazy); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		began := time.Now()
-		if err := s.Save(t.Context(), pending("durable"), journal.Durable); err != nil {
+		if err := s.Save(t.Context(), pending("both"), journal.Durable); err != nil {
 			t.Fatal(err)
 		}
-		if n, took := onDisk(t, s), time.Since(began); n != 2 || took != 0 {
-			t.Errorf("%d rows after %s, want both at once", n, took)
+		if n, took := onDisk(t, s), time.Since(began); n != 1 || took != 0 {
+			t.Errorf("%d rows after %s, want the durable one at once", n, took)
+		}
+		time.Sleep(flushDelay) // fake clock
+		synctest.Wait()
+		if n := onDisk(t, s); n != 2 {
+			t.Errorf("%d rows are on disk when the delay is over, want 2", n)
+		}
+		if err := s.Save(t.Context(), pending("last"), journal.Lazy); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := onDisk(t, s); n != 3 {
+			t.Errorf("%d rows are on disk after a flush, want all 3", n)
 		}
 	})
 }
