@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -121,6 +123,33 @@ func TestASilentStreamHoldsNoOtherCall(t *testing.T) {
 	if o, _ := b.run(t, "act", `{}`); o != journal.Success("done") || connections.Load() != 1 {
 		t.Errorf("outcome = %+v over %d connections", o, connections.Load())
 	}
+}
+
+// A service that is gone without a word is noticed before the call's time is
+// over: it answers no ping.
+func TestADeadConnectionIsNoticed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		certificate := newCertificate(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
+		w := goWild(t, ", method: POST", func(_ int, c net.Conn) {
+			secure := tls.Server(c, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2"}})
+			var greeting sync.WaitGroup
+			greeting.Go(func() { _ = http2.NewFramer(secure, nil).WriteSettings() })
+			_, _ = io.Copy(io.Discard, secure)
+			greeting.Wait()
+		})
+		defer w.stop()
+		b := newBench(t, "version: 1\nroutes:\n  act: { url: \"https://127.0.0.1\", timeout: 300s }\n", func(c *forward.Config) {
+			c.Transport.Dial = w.pipe.DialContext
+			c.Transport.RootCAs = x509.NewCertPool()
+			c.Transport.RootCAs.AddCert(certificate.Leaf)
+		})
+		defer b.Close()
+		o, rec := b.run(t, "act", `{}`)
+		if took := time.Since(w.began); o.Failure != journal.UnknownOutcome || len(rec.attempts) != 1 || took < 15*time.Second || took > 40*time.Second {
+			t.Errorf("outcome = %+v after %s", o, took)
+		}
+	})
 }
 
 // acceptTLS starts a TLS server that speaks HTTP/2; it serves connections side

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"functionbridge/internal/forward"
+	"functionbridge/internal/router"
 )
 
 // noSecret fails when a text holds a secret of the tests' table, as it is or
@@ -134,6 +135,30 @@ func TestCredentialsOfAURL(t *testing.T) {
 		b.run(t, function, `{}`)
 		if got := up.requests()[before].header["Authorization"]; len(got) != 1 || got[0] != want {
 			t.Errorf("%s: Authorization = %q, want %q", function, got, want)
+		}
+	}
+}
+
+// Secrets that a reload brought are replaced like those of the first table.
+func TestSecretsOfANewTableAreReplaced(t *testing.T) {
+	t.Parallel()
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answer(401, "text/plain", "bad key "+r.Header.Get("X-Api-Key"))(w, r)
+	})
+	load := func(token string) *router.Table {
+		env := router.Env{Lookup: func(string) (string, bool) { return token, true }}
+		tab, err := router.Parse("routes.yaml", []byte(table("act: { url: "+up.URL+", headers: { X-Api-Key: \"${TOKEN}\" } }")), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tab
+	}
+	current := load("first-key")
+	b := newBench(t, table("x: http://x.test"), func(c *forward.Config) { c.Table = func() *router.Table { return current } })
+	for _, token := range []string{"first-key", "second-key"} {
+		current = load(token)
+		if o, _ := b.run(t, "act", `{}`); !strings.Contains(o.Error, "bad key [redacted]") || strings.Contains(o.Error, token) {
+			t.Errorf("error = %q", o.Error)
 		}
 	}
 }

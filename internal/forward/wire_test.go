@@ -70,3 +70,16 @@ func TestAWriteCountsUnlessNotAByteWentOut(t *testing.T) {
 		t.Error("a connection that does not count is taken for one on which nothing was written")
 	}
 }
+
+// One large reply must not stay in memory for ever.
+func TestLargeBuffersAreNotKept(t *testing.T) {
+	t.Parallel()
+	var b buffers
+	large := make([]byte, 0, largestBuffer+1)
+	for range 100 {
+		b.put(&large)
+		if got := b.get(); cap(*got) > largestBuffer {
+			t.Fatalf("a buffer of %d bytes was kept", cap(*got))
+		}
+	}
+}
