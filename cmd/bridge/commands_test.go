@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -91,7 +92,8 @@ func startServe(t *testing.T, env ...string) *serving {
 func launchServe(t *testing.T, env ...string) *serving {
 	t.Helper()
 	p := &serving{cmd: exec.Command(os.Args[0], "serve"), logs: &waitingWriter{}, ended: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), "BRIDGE_ADDR=127.0.0.1:0", "BRIDGE_ADMIN_ADDR=127.0.0.1:0", "BRIDGE_LOG_FORMAT=json", asBridge+"=1") //nolint:forbidigo // the child's environment
+	p.cmd.Env = slices.DeleteFunc(os.Environ(), isSetting) //nolint:forbidigo // the child's environment
+	p.cmd.Env = append(p.cmd.Env, "BRIDGE_ADDR=127.0.0.1:0", "BRIDGE_ADMIN_ADDR=127.0.0.1:0", "BRIDGE_LOG_FORMAT=json", asBridge+"=1")
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.logs, p.logs
 	if err := p.cmd.Start(); err != nil {

@@ -47,10 +47,11 @@ type environment struct {
 }
 
 // apiEnvironment holds the variables that the SDK's users know: OPENAI_ and the
-// words of the field's name.
+// words of the field's name. The address has a default here, because the SDK
+// takes a variable that is set to nothing for an address.
 type apiEnvironment struct {
 	APIKey        string `split_words:"true"`
-	BaseURL       string `split_words:"true"`
+	BaseURL       string `split_words:"true" default:"https://api.openai.com/v1"`
 	OrgID         string `split_words:"true"`
 	ProjectID     string `split_words:"true"`
 	WebhookSecret string `split_words:"true"`
@@ -107,6 +108,7 @@ func loadSettings() (settings, error) {
 		return settings{}, usagef("read the environment: %w", err)
 	}
 	emptyIsDefault(&e)
+	emptyIsDefault(&api)
 	s, err := e.parse(api)
 	if err != nil {
 		return settings{}, usageError{err}
@@ -126,7 +128,7 @@ func (s settings) warnings() []string {
 
 // emptyIsDefault gives the default to variables that are set to nothing;
 // envconfig does so for unset ones only.
-func emptyIsDefault(e *environment) {
+func emptyIsDefault[T environment | apiEnvironment](e *T) {
 	v := reflect.ValueOf(e).Elem()
 	for i := range v.NumField() {
 		if strings.TrimSpace(v.Field(i).String()) == "" {
@@ -145,8 +147,8 @@ func (e environment) parse(api apiEnvironment) (settings, error) {
 	s := settings{
 		APIKey:            p.required("OPENAI_API_KEY", api.APIKey),
 		BaseURL:           p.baseURL("OPENAI_BASE_URL", api.BaseURL),
-		OrgID:             api.OrgID,
-		ProjectID:         api.ProjectID,
+		OrgID:             strings.TrimSpace(api.OrgID),
+		ProjectID:         strings.TrimSpace(api.ProjectID),
 		Routes:            e.Routes,
 		Sessions:          list(e.Sessions),
 		Agents:            list(e.Agents),
@@ -265,11 +267,9 @@ func (p *parser) database(name, value string) string {
 	return ""
 }
 
-// baseURL checks the API's address; empty means the SDK's own.
+// baseURL checks the API's address.
 func (p *parser) baseURL(name, value string) string {
-	if value = strings.TrimSpace(value); value == "" {
-		return ""
-	}
+	value = strings.TrimSpace(value)
 	u, err := url.Parse(value)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		p.fail("%s is %q: it must be an http or https URL, such as https://api.openai.com/v1", name, maskURL(value))

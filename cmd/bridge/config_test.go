@@ -21,8 +21,7 @@ import (
 func setEnvironment(t *testing.T, values map[string]string) {
 	t.Helper()
 	for _, pair := range os.Environ() { //nolint:forbidigo // what the machine has set must not disturb
-		name, _, _ := strings.Cut(pair, "=")
-		if strings.HasPrefix(name, "BRIDGE_") || strings.HasPrefix(name, "OPENAI_") || strings.HasPrefix(name, "OTEL_") {
+		if name, _, _ := strings.Cut(pair, "="); isSetting(pair) {
 			t.Setenv(name, "")
 			_ = os.Unsetenv(name)
 		}
@@ -30,6 +29,11 @@ func setEnvironment(t *testing.T, values map[string]string) {
 	for name, value := range values {
 		t.Setenv(name, value)
 	}
+}
+
+// isSetting reports whether a variable, with its value, is one that a bridge looks at.
+func isSetting(pair string) bool {
+	return strings.HasPrefix(pair, "BRIDGE_") || strings.HasPrefix(pair, "OPENAI_") || strings.HasPrefix(pair, "OTEL_")
 }
 
 // load loads settings from these variables, which must be right.
@@ -73,7 +77,7 @@ func refusal(t *testing.T, values map[string]string) []string {
 
 func TestEmptySettingsHaveTheirDefaults(t *testing.T) {
 	want := settings{
-		APIKey: "sk-1", Routes: "routes.yaml", Sessions: []string{"sess_1"}, DiscoverInterval: 15 * time.Second, DatabasePath: "bridge.db",
+		APIKey: "sk-1", BaseURL: "https://api.openai.com/v1", Routes: "routes.yaml", Sessions: []string{"sess_1"}, DiscoverInterval: 15 * time.Second, DatabasePath: "bridge.db",
 		Addr: ":8080", AdminAddr: "127.0.0.1:8081", MaxCalls: 256, APIRate: 20, StreamIdleTimeout: time.Minute,
 		ResyncInterval: 30 * time.Second, DrainTimeout: 40 * time.Second, LogLevel: slog.LevelInfo,
 	}
@@ -81,7 +85,9 @@ func TestEmptySettingsHaveTheirDefaults(t *testing.T) {
 		t.Errorf("unset: %+v", got)
 	}
 	for _, nothing := range []string{"", "  "} {
-		values := following(map[string]string{"OPENAI_BASE_URL": nothing, "OPENAI_WEBHOOK_SECRET": nothing})
+		values := following(map[string]string{
+			"OPENAI_BASE_URL": nothing, "OPENAI_ORG_ID": nothing, "OPENAI_PROJECT_ID": nothing, "OPENAI_WEBHOOK_SECRET": nothing,
+		})
 		for _, name := range variableNames() {
 			if name != "BRIDGE_SESSIONS" {
 				values[name] = nothing
@@ -93,9 +99,53 @@ func TestEmptySettingsHaveTheirDefaults(t *testing.T) {
 	}
 }
 
+// An orchestrator often sets what nobody filled in to nothing.
+func TestOrganizationAndProjectAreSentWhenThereAreAny(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		env  []string
+		want string
+	}{
+		"none":  {nil, ""},
+		"empty": {[]string{"OPENAI_ORG_ID=", "OPENAI_PROJECT_ID= "}, ""},
+		"set":   {[]string{"OPENAI_ORG_ID=id_1", "OPENAI_PROJECT_ID=id_1 "}, "id_1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := make(chan http.Header, 100)
+			r := newServeRig(t)
+			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				select {
+				case seen <- req.Header:
+				default: // there is enough to look at
+				}
+				r.sim.ServeHTTP(w, req)
+			}))
+			t.Cleanup(api.Close)
+			turn := r.sim.Play(r.session, agentsim.Step{agentsim.Call("quick", `{}`)})
+			env := append(r.env, "OPENAI_BASE_URL="+api.URL+"/v1", "BRIDGE_AGENTS=agent_1", "OPENAI_ADMIN_KEY=of_another_api")
+			startServe(t, append(env, c.env...)...)
+			if _, err := r.sim.WaitTurn(t.Context(), r.session, turn); err != nil {
+				t.Fatal(err)
+			}
+			for range 4 { // the stream, a read, a list and a result
+				header := <-seen
+				for _, name := range []string{"Openai-Organization", "Openai-Project"} {
+					if value, sent := header[name]; sent != (c.want != "") || header.Get(name) != c.want {
+						t.Errorf("%s is sent: %t, as %q; want %q", name, sent, value, c.want)
+					}
+				}
+				if got := header.Get("Authorization"); got != "Bearer test" {
+					t.Errorf("Authorization is %q", got)
+				}
+			}
+		})
+	}
+}
+
 func TestSettingsAreRead(t *testing.T) {
 	got := load(t, map[string]string{
-		"OPENAI_API_KEY": " sk-1\n", "OPENAI_BASE_URL": "http://localhost:8090/v1", "OPENAI_ORG_ID": "org", "OPENAI_PROJECT_ID": "proj",
+		"OPENAI_API_KEY": " sk-1\n", "OPENAI_BASE_URL": "http://localhost:8090/v1", "OPENAI_ORG_ID": "org ", "OPENAI_PROJECT_ID": "proj",
 		"BRIDGE_ROUTES": "a dir/t.yaml", "BRIDGE_SESSIONS": "sess_1, sess_2,,sess_1", "BRIDGE_AGENTS": "agent_1",
 		"BRIDGE_DISCOVER_INTERVAL": "1m30s", "BRIDGE_DATABASE_URL": "sqlite:/data/b.db", "BRIDGE_ADDR": "[::1]:0", "BRIDGE_ADMIN_ADDR": " off ",
 		"BRIDGE_ADMIN_TOKEN": "token ", "BRIDGE_METRICS_ADDR": ":9090", "BRIDGE_MAX_CALLS": " 8 ", "BRIDGE_API_RATE": "0.5",

@@ -147,6 +147,7 @@ func withValues(t *testing.T, values map[string]string) string {
 	t.Helper()
 	e, api := environment{}, apiEnvironment{APIKey: "k"}
 	emptyIsDefault(&e)
+	emptyIsDefault(&api)
 	for name, value := range values {
 		target, prefix := reflect.ValueOf(&e).Elem(), "BRIDGE_"
 		if strings.HasPrefix(name, "OPENAI_") {

@@ -76,11 +76,16 @@ func NewClient(c ClientConfig) (*Client, error) {
 		option.WithAPIKey(c.APIKey), option.WithHTTPClient(httpClient), option.WithMaxRetries(0),
 		option.WithHeader(betaHeader, betaValue),
 	}
-	for value, with := range map[*string]func(string) option.RequestOption{
-		&c.BaseURL: option.WithBaseURL, &c.OrgID: option.WithOrganization, &c.ProjectID: option.WithProject,
-	} {
-		if *value != "" {
-			options = append(options, with(*value))
+	if c.BaseURL != "" {
+		options = append(options, option.WithBaseURL(c.BaseURL))
+	}
+	// The SDK reads the environment itself, and sends a variable that is set to
+	// nothing as an empty header.
+	for name, value := range map[string]string{"OpenAI-Organization": c.OrgID, "OpenAI-Project": c.ProjectID} {
+		if value == "" {
+			options = append(options, option.WithHeaderDel(name))
+		} else {
+			options = append(options, option.WithHeader(name, value))
 		}
 	}
 	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, pacer: newPacer(c.Rate)}
