@@ -345,7 +345,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refusing = !refusing; refusing && r.Method == http.MethodGet {
 			w.WriteHeader(http.StatusUnauthorized)
-			_, _ = w.Write([]byte(`{"error":{"message":"Incorrect API key provided: ` + key[:5] + `"}}`))
+			_, _ = w.Write([]byte(`{"error":{"message":"Incorrect API key provided: ` + key + `"}}`))
 			return
 		}
 		sim.ServeHTTP(w, r)

@@ -56,6 +56,7 @@ type Client struct {
 	sdk   openai.Client
 	http  *http.Client
 	pacer *pacer
+	key   string
 	// posts carries the results: http.Client would copy the headers of each and
 	// look for cookies and redirects, of which there are none.
 	posts http.RoundTripper
@@ -88,7 +89,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 			options = append(options, option.WithHeader(name, value))
 		}
 	}
-	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, pacer: newPacer(c.Rate)}
+	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, pacer: newPacer(c.Rate), key: c.APIKey}
 	var err error
 	client.events, err = client.prepare(c.UserAgent)
 	return client, err
@@ -315,9 +316,9 @@ func (c *Client) sdkError(res *http.Response, err error) error {
 		return c.health.saw(nil, err)
 	}
 	_ = c.health.saw(res, nil)
-	failed := newAPIError(res, nil)
+	failed := c.newAPIError(res, nil)
 	if e, ok := errors.AsType[*openai.Error](err); ok {
-		failed.Code, failed.Message = e.Code, e.Message
+		failed.Code, failed.Message = e.Code, c.withoutKey(e.Message)
 	}
 	c.pace(failed)
 	return failed
@@ -327,15 +328,24 @@ func (c *Client) sdkError(res *http.Response, err error) error {
 func (c *Client) failed(res *http.Response) *APIError {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
 	_ = res.Body.Close()
-	return newAPIError(res, body)
+	return c.newAPIError(res, body)
 }
 
-func newAPIError(res *http.Response, body []byte) *APIError {
+func (c *Client) newAPIError(res *http.Response, body []byte) *APIError {
 	detail := gjson.GetBytes(body, "error")
 	return &APIError{
-		Status: res.StatusCode, Code: detail.Get("code").String(), Message: detail.Get("message").String(),
+		Status: res.StatusCode, Code: detail.Get("code").String(), Message: c.withoutKey(detail.Get("message").String()),
 		RetryAfter: retryAfter(res.Header, time.Now()),
 	}
+}
+
+// withoutKey removes the key from what the API says: a message about a wrong one
+// may repeat it, and messages are logged.
+func (c *Client) withoutKey(message string) string {
+	if c.key == "" {
+		return message
+	}
+	return strings.ReplaceAll(message, c.key, "[redacted]")
 }
 
 func (c *Client) pace(e *APIError) {
