@@ -185,12 +185,16 @@ func (d *delivery) unusableArguments(err error) journal.Outcome {
 	return failure(journal.InvalidArguments, "The arguments of "+d.call.Function+" "+why, correctArguments)
 }
 
-// unbuilt is the outcome when no request could be made; nothing was sent.
+// unbuilt is the outcome when no request could be made; nothing was sent, at
+// least not by this process.
 func (d *delivery) unbuilt(ctx context.Context, err error) journal.Outcome {
 	if e, ok := errors.AsType[*router.ArgumentError](err); ok {
 		return failure(journal.InvalidArguments, d.call.Function+" was not called: "+continued(e.Sentence), correctArguments)
 	}
 	d.f.log.LogAttrs(ctx, slog.LevelError, "request not built", d.logAttrs(slog.Any("error", err))...)
+	if d.call.State == journal.Running {
+		return d.resumeUnknown()
+	}
 	if e, ok := errors.AsType[*router.ValueError](err); ok {
 		return failure(journal.Internal, d.call.Function+" was not called: "+e.Error(), doNotTry)
 	}

@@ -108,6 +108,42 @@ func TestTheJournaledRequestIsSentAgain(t *testing.T) {
 	}
 }
 
+// A journaled request that cannot be made any more is not sent; whether an
+// earlier process sent it decides what can be said.
+func TestAJournaledRequestThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(200, "text/plain", "done"))
+	withToken := newBench(t, table("act: { url: "+up.URL+", idempotent: true, headers: { X-Token: \"${TOKEN}\" } }"))
+	_, rec := withToken.run(t, "act", `{}`)
+	poor, err := router.Parse("routes.yaml", []byte(table("act: { url: "+up.URL+", idempotent: true }")),
+		router.Env{Lookup: func(string) (string, bool) { return "", false }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, table("x: http://x.test"), func(c *forward.Config) { c.Table = func() *router.Table { return poor } })
+	for name, request := range map[string][]byte{"damaged": []byte(`{"Method":`), "variable gone": rec.requests[0]} {
+		for state, want := range map[journal.State]journal.Outcome{
+			journal.Pending: journal.Failure(journal.Internal, "act was not called: its request could not be made. Do not try again."),
+			journal.Running: journal.Failure(journal.UnknownOutcome,
+				"It is not known whether act was carried out: the bridge was stopped before the reply came. Check that before you call it again."),
+		} {
+			call := b.call("act", `{}`)
+			call.Request, call.State = request, state
+			o, err := b.Forward(t.Context(), call, journal.Session{}, &recorder{})
+			if o != want || err != nil {
+				t.Errorf("%s, %s: %+v, %v", name, state, o, err)
+			}
+		}
+	}
+	if n := len(up.requests()); n != 1 {
+		t.Errorf("%d requests, want the first alone", n)
+	}
+	if log := b.log.String(); strings.Count(log, "request not built") != 4 {
+		t.Errorf("log = %s", log)
+	}
+	noSecret(t, "log", b.log.String())
+}
+
 // A table that comes into force between two attempts changes neither.
 func TestAReloadDoesNotReachACallThatBegan(t *testing.T) {
 	t.Parallel()
