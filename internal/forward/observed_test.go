@@ -191,6 +191,11 @@ func TestDryRunSendsNothing(t *testing.T) {
 	if _, ok := tried.Request.Headers["Content-Type"]; ok {
 		t.Error("a request without a body has a Content-Type")
 	}
+	hidden := newBench(t, table(`get: { url: "http://user:pa55-word@x.test/$$a?k=${TOKEN}", headers: { X-Cost: "5$$ ${TOKEN}" } }`))
+	tried = hidden.Try(t.Context(), forward.Trial{Function: "get", DryRun: true})
+	if tried.Request.URL != "http://[redacted]@x.test/$a?k=${TOKEN}" || tried.Request.Headers["X-Cost"] != "5$ ${TOKEN}" {
+		t.Errorf("request = %+v", tried.Request)
+	}
 	tried = b.Try(t.Context(), forward.Trial{Function: "get", Arguments: []byte(`[]`), DryRun: true})
 	if tried.Request != nil || tried.Outcome == nil || tried.Outcome.Failure != journal.InvalidArguments {
 		t.Errorf("tried = %+v", tried)

@@ -126,13 +126,17 @@ func TestCredentialsOfAURL(t *testing.T) {
 	t.Parallel()
 	up := serve(t, answer(200, "text/plain", "ok"))
 	url := strings.Replace(up.URL, "http://", "http://user:${PASSWORD}@", 1)
-	b := newBench(t, table(`url: "`+url+`"`, `both: { url: "`+url+`", headers: { authorization: "Bearer ${TOKEN}" } }`))
+	literal := strings.Replace(up.URL, "http://", "http://user:p%40ss@", 1)
+	b := newBench(t, table(`url: "`+url+`"`, `literal: "`+literal+`"`, `both: { url: "`+url+`", headers: { authorization: "Bearer ${TOKEN}" } }`))
 	for function, want := range map[string]string{
-		"url":  "Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+secrets()["PASSWORD"])),
-		"both": "Bearer " + secrets()["TOKEN"],
+		"url":     "Basic " + base64.StdEncoding.EncodeToString([]byte("user:"+secrets()["PASSWORD"])),
+		"literal": "Basic " + base64.StdEncoding.EncodeToString([]byte("user:p@ss")),
+		"both":    "Bearer " + secrets()["TOKEN"],
 	} {
 		before := len(up.requests())
-		b.run(t, function, `{}`)
+		if _, rec := b.run(t, function, `{}`); strings.Contains(string(rec.requests[0]), "p%40ss") {
+			t.Errorf("%s: the password is journaled: %s", function, rec.requests[0])
+		}
 		if got := up.requests()[before].header["Authorization"]; len(got) != 1 || got[0] != want {
 			t.Errorf("%s: Authorization = %q, want %q", function, got, want)
 		}

@@ -95,10 +95,10 @@ func (d *delivery) shown() *Shown {
 	if d.rendered == nil {
 		return nil
 	}
-	r := *d.rendered
-	s := &Shown{Method: r.Method, URL: unmarked(r.URL), Headers: make(map[string]string)}
+	r := d.rendered.Shown()
+	s := &Shown{Method: r.Method, URL: r.URL, Headers: make(map[string]string)}
 	if len(r.Query) > 0 {
-		s.URL += "?" + unmarked(strings.Join(r.Query, "&"))
+		s.URL += "?" + strings.Join(r.Query, "&")
 	}
 	for _, h := range ownHeaders(nil, d.f.version, d.key, d.call, r.Body != nil) {
 		s.Headers[h.Name] = h.Value
@@ -117,11 +117,8 @@ func (s *Shown) set(h router.Header) {
 			delete(s.Headers, name)
 		}
 	}
-	s.Headers[h.Name] = unmarked(h.Value)
+	s.Headers[h.Name] = h.Value
 }
-
-// unmarked shows a literal dollar sign as itself; ${VAR} stays.
-func unmarked(s string) string { return strings.ReplaceAll(s, "$$", "$") }
 
 func shownBody(body []byte) json.RawMessage {
 	switch {
