@@ -41,6 +41,9 @@ type delivery struct {
 	wire     router.Wire
 	// header is what every attempt sends; nobody changes it.
 	header http.Header
+	// credential is the password of the URL as a header holds it, for a service
+	// that repeats what it was sent.
+	credential string
 
 	// attempts counts the requests that left.
 	attempts int
@@ -251,6 +254,7 @@ func (d *delivery) authorize(target *url.URL) {
 	password, _ := user.Password()
 	basic := http.Request{Header: d.header}
 	basic.SetBasicAuth(user.Username(), password)
+	d.credential = strings.TrimPrefix(d.header.Get("Authorization"), "Basic ")
 }
 
 // errAddress stands for url.Parse's error, which holds the URL.
@@ -303,7 +307,7 @@ func (d *delivery) logAttrs(more ...slog.Attr) []slog.Attr {
 func (d *delivery) telling(patience time.Duration) telling {
 	t := telling{
 		function: d.call.Function, idempotent: d.idempotent,
-		attempts: d.attempts, patience: patience,
+		attempts: d.attempts, patience: patience, credential: d.credential,
 	}
 	if d.route != nil {
 		t.result, t.redactor = d.route.Result, d.f.redactorOf(d.table)

@@ -3,6 +3,7 @@ package forward
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"functionbridge/internal/journal"
@@ -72,9 +73,11 @@ func failure(kind journal.Kind, what, todo string) journal.Outcome {
 
 // telling is what the sentences about one attempt are made from.
 type telling struct {
-	function   string
-	result     router.Result
-	redactor   *redactor
+	function string
+	result   router.Result
+	redactor *redactor
+	// credential is replaced like a secret, where it is not empty.
+	credential string
 	idempotent bool
 	// attempts counts the requests so far.
 	attempts int
@@ -148,7 +151,11 @@ func (t telling) detailOf(r *reply) string {
 	if r.undecodable || r.status < 400 {
 		return ""
 	}
-	return detail(r.text(), r.isText(), t.redactor)
+	text := r.text()
+	if t.credential != "" {
+		text = strings.ReplaceAll(text, t.credential, redacted)
+	}
+	return detail(text, r.isText(), t.redactor)
 }
 
 // statusWords names a status, unless the route hides it.

@@ -166,3 +166,17 @@ func TestSecretsOfANewTableAreReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A service that repeats the headers it was sent tells no password either.
+func TestAnEchoedCredentialIsReplaced(t *testing.T) {
+	t.Parallel()
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answer(401, "text/plain", "not welcome: "+r.Header.Get("Authorization"))(w, r)
+	})
+	for _, user := range []string{"user:${PASSWORD}", "user:p%40ss"} {
+		b := newBench(t, table(`act: "`+strings.Replace(up.URL, "http://", "http://"+user+"@", 1)+`"`))
+		if o, _ := b.run(t, "act", `{}`); !strings.Contains(o.Error, ": not welcome: Basic [redacted]. ") {
+			t.Errorf("error = %q", o.Error)
+		}
+	}
+}
