@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -341,9 +342,9 @@ func TestNoSecretIsLogged(t *testing.T) {
 	const key, token, password, variable = "sk-s3cret-key", "s3cret-admin-token", "s3cret-password", "s3cret-variable"
 	sim := agentsim.New(agentsim.Kind())
 	t.Cleanup(sim.Close)
-	refusing := false
+	var asked atomic.Int64
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refusing = !refusing; refusing && r.Method == http.MethodGet {
+		if asked.Add(1)%2 == 1 && r.Method == http.MethodGet {
 			w.WriteHeader(http.StatusUnauthorized)
 			_, _ = w.Write([]byte(`{"error":{"message":"Incorrect API key provided: ` + key + `"}}`))
 			return
