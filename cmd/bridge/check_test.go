@@ -105,7 +105,7 @@ func TestCheckAndToolsUseTheTableOfTheEnvironment(t *testing.T) {
 	var out bytes.Buffer
 	cmd := newToolsCmd()
 	cmd.SetOut(&out)
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{}) // nil would be those of the test binary
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestToolsOfABadTablePrintsItsProblemsAndNoTools(t *testing.T) {
 		cmd.SetOut(&out)
 		cmd.SetErr(&errOut)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(nil)
+		cmd.SetArgs([]string{}) // nil would be those of the test binary
 		if code := report(cmd.Execute(), &errOut); code != 2 || out.String() != "" || errOut.String() != want {
 			t.Errorf("exit %d, printed %q, %q", code, out.String(), errOut.String())
 		}
