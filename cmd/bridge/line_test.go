@@ -270,6 +270,91 @@ func TestLongRetryAfterOnAResultIsWaitedOut(t *testing.T) {
 	})
 }
 
+func TestReadThatIsNeverAnsweredHidesNoCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Options{}, ok, nil)
+		id := l.sim.CreateSession(agentsim.SessionSpec{})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultHang, On: agentsim.GetSession, SessionID: id})
+		if err := l.manager.Follow(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute) // no event tells of the call, it was there before the stream
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestListThatIsNeverAnsweredHidesNoSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, func(c *session.Config) { c.Agents = []string{"agent_1"} })
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultHang, On: agentsim.ListSessions})
+		pass(16 * time.Second)
+		id := l.sim.CreateSession(agentsim.SessionSpec{AgentID: "agent_1"})
+		pass(2 * time.Minute)
+		if _, followed := l.manager.Session(id); !followed {
+			t.Error("after a list that hung, sessions are found no more")
+		}
+	})
+}
+
+func TestAbsurdRetryAfterHoldsNothingForHours(t *testing.T) {
+	t.Parallel()
+	for _, on := range []agentsim.Endpoint{agentsim.GetSession, agentsim.OpenStream, agentsim.PostEvents} {
+		t.Run(on.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, agentsim.Kind(), ok, nil)
+				id := l.sim.CreateSession(agentsim.SessionSpec{})
+				turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+				l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: on, Status: 429, RetryAfter: "86400"})
+				if err := l.manager.Follow(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				pass(11 * time.Minute)
+				l.wantState(t, id, turn, "c1", journal.Confirmed)
+			})
+		})
+	}
+}
+
+func TestMomentWithoutTheSessionLosesNoCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
+		pass(29 * time.Second)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.GetSession, SessionID: id, Status: 404, For: 6 * time.Second})
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestWrongAddressAtAStartLosesNoCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
+		pass(time.Second)
+		l.stop(t, time.Millisecond)
+		for _, on := range []agentsim.Endpoint{agentsim.OpenStream, agentsim.GetSession} {
+			l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: on, Status: 404, For: 5 * time.Minute})
+		}
+		l.start(t)
+		pass(4 * time.Minute)
+		l.stop(t, time.Millisecond)
+		pass(2 * time.Minute)
+		l.start(t)
+		pass(2 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+	})
+}
+
 // slowly answers after a minute, or not at all when the client goes.
 func slowly(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/slow" {
@@ -332,6 +417,24 @@ func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestResultThatADeadProcessPostedUnrecordedIsConfirmed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
+		pass(time.Second)
+		l.stop(t, time.Millisecond)
+		result := fmt.Sprintf(`{"events":[{"type":"agent.session.input.tool_result","turn_id":%q,"call_id":"c1","success":true,"output":"x"}]}`, turn)
+		if err := l.client.Submit(t.Context(), id, "key", []byte(result)); err != nil {
+			t.Fatal(err)
+		}
+		l.start(t)
+		pass(2 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+	})
 }
 
 func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/pagination"
 	"github.com/tidwall/gjson"
 )
 
@@ -33,6 +34,10 @@ const maxErrorBody = 64 << 10
 // submitTimeout bounds one post of a result. The API may hold a post open for
 // minutes while an environment connects.
 const submitTimeout = 2 * time.Minute
+
+// readTimeout bounds one read from the API, from its turn to the last byte. A
+// read that is never answered would keep its session from being read again.
+const readTimeout = 30 * time.Second
 
 // ClientConfig says how to reach the Agents API. Empty fields are the SDK's
 // defaults.
@@ -275,12 +280,8 @@ func (c *Client) Delivered(ctx context.Context, sessionID, turnID, callID string
 func (c *Client) List(ctx context.Context, agentID string, visit func(raw []byte)) error {
 	params := openai.BetaAgentSessionListParams{AgentID: openai.String(agentID), Limit: openai.Int(100)}
 	for {
-		if err := c.pacer.wait(ctx, priorityDiscover); err != nil {
-			return err
-		}
-		var res *http.Response
-		page, err := c.sdk.Beta.Agents.Sessions.List(ctx, params, option.WithResponseInto(&res))
-		if err = c.sdkError(res, err); err != nil {
+		page, err := c.page(ctx, params)
+		if err != nil {
 			return fmt.Errorf("list the sessions of agent %s: %w", agentID, err)
 		}
 		for i := range page.Data {
@@ -293,6 +294,18 @@ func (c *Client) List(ctx context.Context, agentID string, visit func(raw []byte
 	}
 }
 
+// page reads one page of a list of sessions.
+func (c *Client) page(ctx context.Context, params openai.BetaAgentSessionListParams) (*pagination.CursorPage[openai.AgentSession], error) {
+	if err := c.pacer.wait(ctx, priorityDiscover); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var res *http.Response
+	page, err := c.sdk.Beta.Agents.Sessions.List(ctx, params, option.WithResponseInto(&res))
+	return page, c.sdkError(res, err)
+}
+
 // get reads one resource through the SDK, in the order of the priorities.
 func (c *Client) get(ctx context.Context, p priority, path string, opts ...option.RequestOption) ([]byte, error) {
 	if err := c.pacer.wait(ctx, p); err != nil {
@@ -300,6 +313,8 @@ func (c *Client) get(ctx context.Context, p priority, path string, opts ...optio
 	}
 	var raw []byte
 	var res *http.Response
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	err := c.sdk.Get(ctx, path, nil, &raw, append(opts, option.WithResponseInto(&res))...)
 	return raw, c.sdkError(res, err)
 }
@@ -354,8 +369,9 @@ func (c *Client) pace(e *APIError) {
 	}
 }
 
-// maxRetryAfter keeps an absurd Retry-After from overflowing a duration.
-const maxRetryAfter = 24 * time.Hour
+// maxRetryAfter bounds what the API may ask to wait: agents wait for the results
+// that are held back, and to ask every ten minutes burdens nobody.
+const maxRetryAfter = 10 * time.Minute
 
 // retryAfter reads Retry-After-Ms, or Retry-After as seconds or a date (RFC
 // 9110 section 10.2.3); 0 when it is absent, past or garbage.

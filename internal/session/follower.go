@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -36,6 +37,8 @@ type follower struct {
 	// closing takes no new calls and ends the follower when the last task is
 	// settled; gone also says that the session itself has ended.
 	closing, gone bool
+	// missingSince is when the API began to answer 404 for the session.
+	missingSince time.Time
 	// again is the source that asked for the session while it was being left.
 	again   Source
 	session journal.Session
@@ -182,13 +185,12 @@ func (f *follower) read() {
 }
 
 // refresh reads the session and reconciles with what it says. The error of a
-// session that does not exist is nil: that is an answer too.
+// session that has ceased to exist is nil: that is an answer too.
 func (f *follower) refresh(ctx context.Context, p priority) (snapshot, error) {
 	begun := time.Now()
 	raw, err := f.m.cfg.Client.Session(ctx, f.id, p)
 	if statusOf(err) == http.StatusNotFound {
-		f.sessionGone()
-		return snapshot{}, nil
+		return snapshot{}, f.notFound(err)
 	}
 	if err != nil {
 		return snapshot{}, err
@@ -199,6 +201,38 @@ func (f *follower) refresh(ctx context.Context, p priority) (snapshot, error) {
 	}
 	f.apply(s)
 	return s, nil
+}
+
+const (
+	// goneAfter is how long a session must be missing before it counts as
+	// deleted: what is abandoned then is not taken up again, and a proxy or a
+	// lagging replica answers 404 for a moment too.
+	goneAfter = 10 * time.Second
+	// neverSeenAfter is the same for a session that this process has not read
+	// yet: a wrong address or project answers 404 for every session, and is to
+	// cost no call before somebody can correct it.
+	neverSeenAfter = 10 * time.Minute
+)
+
+// notFound gives a session up that has been missing for long enough; until then
+// it returns the error of a failed read.
+func (f *follower) notFound(err error) error {
+	f.mu.Lock()
+	now := time.Now()
+	if f.missingSince.IsZero() {
+		f.missingSince = now
+	}
+	missing, patience := now.Sub(f.missingSince), goneAfter
+	if f.status == statusUnknown {
+		patience = neverSeenAfter
+		err = fmt.Errorf("%w; if the session exists, check OPENAI_BASE_URL, OPENAI_PROJECT_ID and the rights of OPENAI_API_KEY", err)
+	}
+	f.mu.Unlock()
+	if missing < patience {
+		return err
+	}
+	f.sessionGone()
+	return nil
 }
 
 // readBackoff is how long to wait after a failed read: a refused key or a

@@ -107,12 +107,17 @@ func (p *pacer) comeBack(after time.Duration) {
 	})
 }
 
-// limited halves the rate and holds everything for as long as the API asks.
+// maxPause bounds how long one answer may hold the reads of every session: a
+// call whose event was missed is found by nothing else.
+const maxPause = time.Minute
+
+// limited halves the rate and holds everything for as long as the API asks, up
+// to maxPause.
 func (p *pacer) limited(retryAfter time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limiter.SetLimit(max(p.limiter.Limit()/2, p.full/20))
-	if until := time.Now().Add(max(retryAfter, time.Second)); until.After(p.paused) {
+	if until := time.Now().Add(min(max(retryAfter, time.Second), maxPause)); until.After(p.paused) {
 		p.paused = until
 	}
 }

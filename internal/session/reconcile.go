@@ -39,7 +39,7 @@ func (f *follower) apply(s snapshot) {
 		return
 	}
 	f.setStatus(s.status)
-	f.session = s.session
+	f.session, f.missingSince = s.session, time.Time{}
 	f.round++
 	for _, a := range s.calls {
 		if t, ok := f.tasks[a.key]; ok {

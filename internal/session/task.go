@@ -233,7 +233,9 @@ func (t *task) end() {
 		if t.busy {
 			t.cancel(errTurnEnded)
 		} else {
-			t.settle(journal.Abandoned)
+			// The process that ran it may have posted its result and died before
+			// the row said so.
+			t.search()
 		}
 	case t.call.State == journal.InDoubt:
 		t.settle(journal.Abandoned)
