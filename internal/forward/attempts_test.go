@@ -154,14 +154,14 @@ func TestMayAnAttemptWithoutReplyBeRepeated(t *testing.T) {
 		return both{[2]int64{1, 3}, [2]journal.Kind{journal.UnknownOutcome, kind}}
 	}
 	tests := []faulty{
-		{"refused", dialing(func(context.Context) (net.Conn, error) { return net.Dial("tcp", closedPort(t)) }), never, "cannot be reached", patient},
-		{"no such host", dialing(lookup), never, "cannot be reached", patient},
+		{"refused", dialing(func(context.Context) (net.Conn, error) { return net.Dial("tcp", closedPort(t)) }), never, "was not reached", patient},
+		{"no such host", dialing(lookup), never, "was not reached", patient},
 		{"dial timeout", dialing(func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }), never, "could not be reached within", impatient},
 		{"dial timeout of the dialer", dialing(func(context.Context) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}
-		}), never, "cannot be reached", patient},
+		}), never, "was not reached", patient},
 		{"reset before a byte was written", unwritable, never, "before the request was sent", patient},
-		{"handshake cut off", handshakeCut, never, "cannot be reached", patient},
+		{"handshake cut off", handshakeCut, never, "was not reached", patient},
 		{"handshake without an answer", handshakeSilent, never, "could not be reached within", impatient},
 		{"certificate of an unknown issuer", untrusted, once, "certificate", patient},
 		{"certificate of another name", wrongName, once, "certificate", patient},

@@ -115,7 +115,11 @@ func (d *delivery) withoutRoute() journal.Outcome {
 	}
 	what := "There is no function " + quoted([]byte(d.call.Function))
 	if names := d.table.Closest(d.call.Function); len(names) > 0 {
-		return failure(journal.UnknownFunction, what, "Do not call it again; the closest functions are "+strings.Join(names, ", ")+".")
+		are := "functions are "
+		if len(names) == 1 {
+			are = "function is "
+		}
+		return failure(journal.UnknownFunction, what, "Do not call it again; the closest "+are+strings.Join(names, ", ")+".")
 	}
 	return failure(journal.UnknownFunction, what, "Do not call it again.")
 }

@@ -226,8 +226,11 @@ func (t telling) text(r *reply) journal.Outcome {
 }
 
 func (t telling) tooLarge(r *reply) journal.Outcome {
-	limit := strconv.FormatInt(r.limit, 10)
-	return t.unusable(r, journal.TooLarge, "is too large: "+sizeText(r)+", and at most "+limit+" bytes can be passed on")
+	limit := strconv.FormatInt(r.limit, 10) + " bytes"
+	if r.size > r.limit {
+		return t.unusable(r, journal.TooLarge, "is too large: "+sizeText(r)+", and at most "+limit+" can be passed on")
+	}
+	return t.unusable(r, journal.TooLarge, "is too large: it is longer than the "+limit+" that can be passed on")
 }
 
 // sizeText is the size of a reply as far as it is known.
@@ -297,7 +300,7 @@ func (t telling) withoutReply(f fault) string {
 	case faultNotRecorded:
 		return "the call could not be recorded, so nothing was sent"
 	case faultNoConnection:
-		return "its service cannot be reached"
+		return "its service was not reached"
 	case faultConnectTimeout:
 		return "its service could not be reached within " + plainDuration(t.patience)
 	case faultUntrusted:

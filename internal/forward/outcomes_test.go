@@ -152,11 +152,11 @@ func TestRepliesThatCannotBePassedOn(t *testing.T) {
 		{"unknown coding", "", coded("zstd", []byte("x")), journal.BadReply, "has a content coding that cannot be undone"},
 		{"codings without end", "", coded("gzip, gzip, gzip, gzip", zipped("x")), journal.BadReply, "has a content coding that cannot be undone"},
 		{"too large", ", result: { max_bytes: 5 }", answer(200, "text/plain", "123456"), journal.TooLarge, "is too large: 6 bytes, and at most 5 bytes can be passed on"},
-		{"too large, gzip", ", result: { max_bytes: 5 }", coded("gzip", zipped("123456")), journal.TooLarge, "is too large: more than 5 bytes, and at most 5 bytes can be passed on"},
+		{"too large, gzip", ", result: { max_bytes: 5 }", coded("gzip", zipped("123456")), journal.TooLarge, "is too large: it is longer than the 5 bytes that can be passed on"},
 		{"too large once decoded", ", result: { max_bytes: 5 }", answer(200, "text/plain; charset=latin1", "\xe9\xe9\xe9"), journal.TooLarge, "is too large: 6 bytes, and at most 5 bytes can be passed on"},
 		{
 			"too large an image", "", answer(200, "image/png", strings.Repeat("x", 4<<20+1)),
-			journal.TooLarge, "is too large: more than 4194304 bytes, and at most 4194304 bytes can be passed on",
+			journal.TooLarge, "is too large: it is longer than the 4194304 bytes that can be passed on",
 		},
 		{
 			"too large content cannot be cut", ", result: { as: content, max_bytes: 9, on_oversize: truncate }", answer(200, "application/json", parts),
@@ -342,7 +342,7 @@ func TestUnknownFunctionIsNamed(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, table("list_invoices: http://x.test", "other: http://x.test"))
 	for name, says := range map[string]string{
-		"list_invoice":            `There is no function "list_invoice". Do not call it again; the closest functions are list_invoices.`,
+		"list_invoice":            `There is no function "list_invoice". Do not call it again; the closest function is list_invoices.`,
 		"functions.list_invoices": `There is no function "functions.list_invoices".`,
 		"a\nb":                    `There is no function "a b".`,
 		strings.Repeat("é", 200):  `There is no function "` + strings.Repeat("é", 50) + `…".`,
