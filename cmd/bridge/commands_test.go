@@ -20,6 +20,7 @@ import (
 func TestUnknownCommandsAndFlagsAreBadUsage(t *testing.T) {
 	t.Parallel()
 	lines := map[string]string{
+		"help nope":       "bridge: unknown command \"nope\"; `bridge --help` lists the commands\n",
 		"serv":            "bridge: unknown command \"serv\"; `bridge --help` lists the commands\n",
 		"--verbose":       "bridge: unknown flag: --verbose; `bridge --help` shows the flags\n",
 		"demo --stai":     "bridge: unknown flag: --stai; `bridge demo --help` shows the flags\n",
@@ -215,6 +216,23 @@ func TestServeDrainsOnTheFirstSignal(t *testing.T) {
 	}
 	if code := next.signalAndWait(t); code != 0 {
 		t.Errorf("exit code %d of an idle bridge, want 0", code)
+	}
+}
+
+func TestHangupDoesNotEndTheBridge(t *testing.T) {
+	t.Parallel()
+	r := newServeRig(t)
+	p := startServe(t, r.env...)
+	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	p.logs.waitFor(t, "SIGHUP is ignored")
+	turn := r.sim.Play(r.session, agentsim.Step{agentsim.Call("quick", `{}`)})
+	if status, err := r.sim.WaitTurn(t.Context(), r.session, turn); err != nil || status != "completed" {
+		t.Errorf("after a hangup the turn is %s (%v)", status, err)
+	}
+	if code := p.signalAndWait(t); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
 	}
 }
 

@@ -57,6 +57,7 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 		return usagef("%v; `%s --help` shows the flags", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(newHelpCmd())
 	//nolint:contextcheck // each command gets its context when it is run
 	root.AddCommand(newServeCmd(hurry), newCheckCmd(), newToolsCmd(), newHealthCmd(),
 		newCallCmd(), newDemoCmd(), newSimulateCmd(), newVersionCmd())
@@ -64,6 +65,22 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 		c.Args = usageArgs(c.Args)
 	}
 	return root
+}
+
+// newHelpCmd is cobra's, but for a name that it does not know, which is bad usage.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Help about a command",
+		Example: "  bridge help serve",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef("unknown command %q; `bridge --help` lists the commands", strings.Join(args, " "))
+			}
+			return about.Help()
+		},
+	}
 }
 
 // usageArgs turns a complaint about the number of arguments into bad usage.

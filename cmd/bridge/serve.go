@@ -10,9 +10,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -44,7 +47,7 @@ func newServeCmd(hurry context.Context) *cobra.Command {
 }
 
 // gcPercent spends memory, of which a bridge holds a few megabytes, on fewer
-// collections: an eighth of the CPU time of a call. GOGC sets another.
+// collections. GOGC sets another.
 const gcPercent = 400
 
 // serve runs the daemon until ctx ends, drains it until hurry ends or the drain
@@ -62,11 +65,26 @@ func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-	case err = <-d.failed:
-	}
+	err = d.run(ctx)
 	return errors.Join(err, d.stop(hurry))
+}
+
+// run waits until ctx ends or a listener fails. SIGHUP asks daemons to read
+// their files again; until this one can, it must not end it without a drain.
+func (d *daemon) run(ctx context.Context) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-d.failed:
+			return err
+		case <-hangup:
+			d.log.WarnContext(ctx, "SIGHUP is ignored: the route table is not reloaded yet; restart the bridge to change it")
+		}
+	}
 }
 
 // daemon is the running bridge.
