@@ -1,6 +1,6 @@
 # docker build -t functionbridge --build-arg VERSION="$(git describe --tags)" --build-arg COMMIT="$(git rev-parse --short=12 HEAD)" .
 #
-# docker run --stop-timeout 45 -p 8080:8080 -e OPENAI_API_KEY -e BRIDGE_AGENTS=… \
+# docker run --stop-timeout 60 -p 8080:8080 -e OPENAI_API_KEY -e BRIDGE_AGENTS=… \
 #     -v ./routes:/etc/functionbridge:ro -v bridge-data:/data functionbridge
 #
 # The route table is mounted as a folder with a routes.yaml in it: a mounted single file keeps showing the old text once an

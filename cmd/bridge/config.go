@@ -257,6 +257,8 @@ func (p *parser) address(name, value string) string {
 func (p *parser) database(name, value string) string {
 	value = strings.TrimSpace(value)
 	switch scheme, rest, _ := strings.Cut(value, ":"); {
+	case scheme == "sqlite" && strings.HasPrefix(rest, ":"):
+		p.fail("%s is %q: a journal in memory would lose calls: name a file, such as sqlite:bridge.db", name, value)
 	case scheme == "sqlite" && rest != "" && (!strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "///")):
 		return rest
 	case scheme == "postgres" || scheme == "postgresql":

@@ -58,8 +58,13 @@ func locate(path string) (string, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() { //nolint:gosec // the path is the operator's own setting
-		return "", fmt.Errorf("%s is a directory: use another path, of a file", path)
+	if info, err := os.Stat(path); err == nil { //nolint:gosec // the path is the operator's own setting
+		switch {
+		case info.IsDir():
+			return "", fmt.Errorf("%s is a directory: use another path, of a file", path)
+		case !info.Mode().IsRegular():
+			return "", fmt.Errorf("%s is no ordinary file and would keep nothing: use another path", path)
+		}
 	}
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir) //nolint:gosec // as above

@@ -119,6 +119,7 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		"no path":      {func(*testing.T, string) string { return "" }, "name a file"},
 		"no directory": {func(_ *testing.T, dir string) string { return filepath.Join(dir, "no", "bridge.db") }, "create it"},
 		"a directory":  {func(_ *testing.T, dir string) string { return dir }, "use another path"},
+		"a device":     {func(*testing.T, string) string { return os.DevNull }, "would keep nothing"},
 		"under a file": {func(t *testing.T, dir string) string {
 			t.Helper()
 			return filepath.Join(write(t, filepath.Join(dir, "file"), "x"), "bridge.db")
