@@ -181,7 +181,7 @@ func TestBadSettingsAreNamedWithWhatIsAllowed(t *testing.T) {
 		{"BRIDGE_ADMIN_ADDR", address, []string{"8081", "on", ":"}},
 		{"BRIDGE_METRICS_ADDR", address, []string{"9090", "off"}},
 		{"BRIDGE_DATABASE_URL", database, []string{"bridge.db", "sqlite", "sqlite:", "mysql://h/d", "sqlite://bridge.db", "/data/bridge.db"}},
-		{"BRIDGE_DATABASE_URL", "name a file", []string{"sqlite::memory:"}},
+		{"BRIDGE_DATABASE_URL", "a journal in memory would lose calls: name a file, such as sqlite:bridge.db", []string{"sqlite::memory:"}},
 		{"OPENAI_BASE_URL", api, []string{"api.openai.com/v1", "ftp://h/v1", "http://", "https:///v1", "//h/v1"}},
 		{"BRIDGE_LOG_LEVEL", "it must be one of debug, info, warn, error", []string{"verbose", "0"}},
 		{"BRIDGE_LOG_FORMAT", "it must be one of json, text", []string{"xml"}},
