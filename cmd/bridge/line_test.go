@@ -334,6 +334,25 @@ func TestMomentWithoutTheSessionLosesNoCall(t *testing.T) {
 	})
 }
 
+func TestAnswerAboutAnotherSessionRunsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.sim.CreateSession(agentsim.SessionSpec{})
+		other := `{"id":"sess_other","status":"requires_action","required_actions":[` +
+			`{"type":"function_call","turn_id":"t1","call_id":"c1","name":"pay","arguments":"{}"}]}`
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.GetSession, SessionID: id, Status: 200, Body: other})
+		if err := l.manager.Follow(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		if n := l.sim.Count(agentsim.GetSession); n < 2 {
+			t.Errorf("the session was read %d times, the wrong answer is not asked for again", n)
+		}
+		l.wantRequests(t, "c1", 0)
+	})
+}
+
 func TestWrongAddressAtAStartLosesNoCall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -452,6 +471,73 @@ func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {
 			t.Errorf("the outcome is %+v, want too_large", call.Outcome)
 		}
 		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestResultThatCameTooEarlyIsPostedAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.follow(t)
+		race := agentsim.Fault{
+			Kind: agentsim.FaultStatus, On: agentsim.PostEvents, SessionID: id, Status: 400, Count: 6,
+			Body: `{"error":{"message":"Unknown pending tool call: c1","type":"invalid_request_error","code":"invalid_request_error"}}`,
+		}
+		l.fault(t, race)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(1100 * time.Millisecond) // 100, 300 and 600 ms after one another
+		if n := l.sim.Count(agentsim.PostEvents); n != 4 {
+			t.Errorf("the result was posted %d times in the first second, want 4", n)
+		}
+		pass(2 * time.Minute)
+		call := l.wantState(t, id, turn, "c1", journal.Confirmed)
+		if !call.Outcome.Success {
+			t.Errorf("the result was replaced by %+v", call.Outcome)
+		}
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestConflictOverAResultThatNobodyWantsEndsTheCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, SessionID: id, Status: 409, Count: -1})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(time.Second)
+		l.sim.Cancel(id)
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Abandoned)
+		before := l.sim.Count(agentsim.PostEvents)
+		pass(10 * time.Minute)
+		if n := l.sim.Count(agentsim.PostEvents); n != before || n > 3 {
+			t.Errorf("the result was posted %d times, %d of them after the call had ended", n, n-before)
+		}
+		l.wantRequests(t, "c1", 1)
+	})
+}
+
+func TestConflictOverAResultThatIsWantedChangesTheKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("other"), agentsim.Call("slow_pay", `{}`).WithID("c1")})
+		pass(time.Second)
+		// The API remembers another body under the key that the result will have.
+		key := journal.SubmissionKey(journal.Key{SessionID: id, TurnID: turn, CallID: "c1"}.CallKey(), journal.Success(`{"ok":true}`), 0)
+		result := fmt.Sprintf(`{"events":[{"type":"agent.session.input.tool_result","turn_id":%q,"call_id":"other","success":true,"output":"x"}]}`, turn)
+		if err := l.client.Submit(t.Context(), id, key, []byte(result)); err != nil {
+			t.Fatal(err)
+		}
+		pass(2 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+		posts := l.sim.Posts(id, "c1")
+		if len(posts) != 4 || posts[2].Key != key || posts[2].Status != http.StatusConflict || posts[3].Key == key {
+			t.Errorf("the posts were %+v, want three conflicts under one key and then another key", posts)
+		}
 	})
 }
 

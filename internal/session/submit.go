@@ -66,12 +66,18 @@ func (t *task) submit() {
 // under another key, in case the API drops repeats of the old one. The lock is held.
 func (t *task) resubmit() {
 	t.f.m.metrics.results.WithLabelValues(resultRetried).Inc()
-	if t.accepted >= maxForgotten {
-		t.call.Generation++
-		t.accepted = 0
-	}
+	t.renewKey()
 	t.f.log.Warn("an accepted result is still asked for; it is posted again", "turn_id", t.call.TurnID, "call_id", t.call.CallID)
 	t.start(t.submit)
+}
+
+// renewKey changes the submission key once it was used for nothing a few times.
+// The lock is held.
+func (t *task) renewKey() {
+	if t.fruitless >= maxFruitless {
+		t.call.Generation++
+		t.fruitless = 0
+	}
 }
 
 // submission is what to post now; false when the call is settled.
@@ -92,7 +98,7 @@ func (t *task) submitted() {
 	if t.call.State.Settled() {
 		return
 	}
-	t.accepted++
+	t.fruitless++
 	t.call.State, t.call.SubmittedAt = journal.Submitted, time.Now()
 	// A lost row only means that the same result is posted again under its key.
 	_ = t.f.m.cfg.Journal.Save(t.f.m.working, t.changed(), journal.Lazy)
@@ -138,6 +144,13 @@ func (t *task) afterRefusal(err error, failures int) time.Duration {
 	case !listed:
 		t.search()
 		return backoff(failures)
+	case status == http.StatusConflict:
+		// The call is asked for, so the conflict may lie in the key: the API
+		// remembers another body under it.
+		t.fruitless++
+		t.renewKey()
+		t.f.log.Warn("the API sees a conflict in a result that it asks for; it is posted again", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
+		return backoff(failures)
 	case isRace(err), status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge:
 		return backoff(failures)
 	}
@@ -154,7 +167,7 @@ func (t *task) refuse(status int) time.Duration {
 	if t.refused < maxRefusals {
 		return refusalGap
 	}
-	t.refused, t.accepted, t.call.Generation = 0, 0, 0
+	t.refused, t.fruitless, t.call.Generation = 0, 0, 0
 	t.call.Outcome = refusedOutcome(t.call, status)
 	t.call.State = journal.Answered
 	t.f.m.metrics.results.WithLabelValues(resultRejected).Inc()

@@ -31,15 +31,16 @@ type task struct {
 	round    uint64
 	listedAt time.Time
 
-	// accepted counts the submissions under the present key that the API
-	// accepted and forgot; refused counts those that it would not take.
-	accepted, refused int
-	refusedAt         time.Time
+	// fruitless counts the submissions under the present key that the API
+	// accepted and forgot, or answered with a conflict; refused counts those
+	// that it would not take.
+	fruitless, refused int
+	refusedAt          time.Time
 }
 
-// maxForgotten is how many accepted submissions may be forgotten before the
-// result is posted under another key.
-const maxForgotten = 3
+// maxFruitless is how many submissions may come to nothing under one key before
+// the result is posted under another.
+const maxFruitless = 3
 
 func newTask(f *follower, call journal.Call) *task {
 	return &task{f: f, call: call, session: f.session, done: make(chan struct{}), cancel: func(error) {}}
