@@ -39,6 +39,10 @@ const submitTimeout = 2 * time.Minute
 // read that is never answered would keep its session from being read again.
 const readTimeout = 30 * time.Second
 
+// maxRead bounds what is read of one answer, far above a session of thousands of
+// pending calls.
+const maxRead = 256 << 20
+
 // ClientConfig says how to reach the Agents API. Empty fields are the SDK's
 // defaults.
 type ClientConfig struct {
@@ -80,7 +84,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	}
 	options := []option.RequestOption{
 		option.WithAPIKey(c.APIKey), option.WithHTTPClient(httpClient), option.WithMaxRetries(0),
-		option.WithHeader(betaHeader, betaValue),
+		option.WithHeader(betaHeader, betaValue), option.WithMiddleware(bounded),
 	}
 	if c.BaseURL != "" {
 		options = append(options, option.WithBaseURL(c.BaseURL))
@@ -117,6 +121,30 @@ func newTransport() *http.Transport {
 
 // refuseRedirect hands a redirect back as the answer: the key must not travel.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// bounded ends an answer that is larger than any session with an error.
+func bounded(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	res, err := next(r)
+	if res != nil && res.Body != nil {
+		res.Body = &boundedBody{ReadCloser: res.Body, left: maxRead}
+	}
+	return res, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errAnswerTooLarge
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay itself
+}
+
+var errAnswerTooLarge = errors.New("the answer is larger than 256 MiB")
 
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -196,6 +196,9 @@ func (f *follower) refresh(ctx context.Context, p priority) (snapshot, error) {
 		return snapshot{}, err
 	}
 	s, err := parseSnapshot(raw, begun, true)
+	if err == nil && s.session.ID != f.id {
+		err = errAnotherOne // a cache's mistake: its calls are for another follower
+	}
 	if err != nil {
 		return snapshot{}, err
 	}

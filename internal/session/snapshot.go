@@ -35,7 +35,40 @@ type action struct {
 // sessionFailed is the status after which a session takes no more input.
 const sessionFailed = "failed"
 
-var errNotASession = errors.New("the answer is not a session")
+var (
+	errNotASession   = errors.New("the answer is not a session")
+	errAnotherOne    = errors.New("the answer is another session")
+	errTooDeepToRead = errors.New("the answer is nested too deeply")
+)
+
+// maxDepth bounds how deep a session may be nested: the check of its JSON goes
+// down a level with each, and ends the process when the stack is used up.
+const maxDepth = 100_000
+
+// deeperThan reports whether brackets stand deeper in each other than a limit.
+func deeperThan(limit int, raw []byte) bool {
+	if len(raw) <= limit {
+		return false
+	}
+	depth, quoted := 0, false
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+		case c == ']' || c == '}':
+			depth--
+		}
+		if depth > limit {
+			return true
+		}
+	}
+	return false
+}
 
 // view reads bytes as a string without a copy: a snapshot is a few kilobytes and
 // little of it is kept. What outlives the bytes must be cloned.
@@ -46,6 +79,9 @@ func view(b []byte) string {
 // parseSnapshot reads a session object. It keeps nothing of raw but copies.
 func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
 	s := snapshot{fresh: fresh, begun: begun}
+	if deeperThan(maxDepth, raw) {
+		return s, errTooDeepToRead
+	}
 	text := view(raw)
 	if !gjson.Valid(text) {
 		return s, errNotASession

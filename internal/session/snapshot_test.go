@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,23 @@ func TestWhatIsNoSessionIsRefused(t *testing.T) {
 		if s, err := parseSnapshot([]byte(raw), time.Now(), true); err == nil {
 			t.Errorf("%q was taken for the session %+v", raw, s)
 		}
+	}
+}
+
+func TestSessionNestedBeyondTheStackIsRefused(t *testing.T) {
+	t.Parallel()
+	nested := func(n int) []byte {
+		return []byte(`{"id":"s","status":"idle","x":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`)
+	}
+	if _, err := parseSnapshot(nested(maxDepth-1), time.Now(), true); err != nil {
+		t.Errorf("a session of %d levels is refused: %v", maxDepth, err)
+	}
+	if _, err := parseSnapshot(nested(20_000_000), time.Now(), true); !errors.Is(err, errTooDeepToRead) {
+		t.Errorf("a session of 20 million levels gives %v, want that it is too deep", err)
+	}
+	quoted := []byte(`{"id":"s","status":"idle","x":"\\\"` + strings.Repeat("[", 2*maxDepth) + `"}`)
+	if _, err := parseSnapshot(quoted, time.Now(), true); err != nil {
+		t.Errorf("brackets in a string are counted: %v", err)
 	}
 }
 
