@@ -269,14 +269,23 @@ func (p *parser) database(name, value string) string {
 	return ""
 }
 
-// baseURL checks the API's address.
+// baseURL checks the API's address. A user in it is dropped: requests carry the
+// key in its place, and it would only be shown by the errors of the network.
 func (p *parser) baseURL(name, value string) string {
 	value = strings.TrimSpace(value)
 	u, err := url.Parse(value)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || !isPort(u.Port()) {
 		p.fail("%s is %q: it must be an http or https URL, such as https://api.openai.com/v1", name, maskURL(value))
+		return ""
 	}
-	return value
+	u.User = nil
+	return u.String()
+}
+
+// isPort reports whether a URL's port is a number that a port can have; none is the scheme's.
+func isPort(port string) bool {
+	_, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil
 }
 
 // maskURL hides what may be a secret in what should be a URL: everything from

@@ -182,7 +182,7 @@ func TestBadSettingsAreNamedWithWhatIsAllowed(t *testing.T) {
 		{"BRIDGE_METRICS_ADDR", address, []string{"9090", "off"}},
 		{"BRIDGE_DATABASE_URL", database, []string{"bridge.db", "sqlite", "sqlite:", "mysql://h/d", "sqlite://bridge.db", "/data/bridge.db"}},
 		{"BRIDGE_DATABASE_URL", "a journal in memory would lose calls: name a file, such as sqlite:bridge.db", []string{"sqlite::memory:"}},
-		{"OPENAI_BASE_URL", api, []string{"api.openai.com/v1", "ftp://h/v1", "http://", "https:///v1", "//h/v1"}},
+		{"OPENAI_BASE_URL", api, []string{"api.openai.com/v1", "ftp://h/v1", "http://", "https:///v1", "//h/v1", "http://h:65536/v1"}},
 		{"BRIDGE_LOG_LEVEL", "it must be one of debug, info, warn, error", []string{"verbose", "0"}},
 		{"BRIDGE_LOG_FORMAT", "it must be one of json, text", []string{"xml"}},
 	} {
@@ -340,7 +340,7 @@ func TestAdminAddressThatOthersReachNeedsAToken(t *testing.T) {
 // secrets is in the log.
 func TestNoSecretIsLogged(t *testing.T) {
 	t.Parallel()
-	const key, token, password, variable = "sk-s3cret-key", "s3cret-admin-token", "s3cret-password", "s3cret-variable"
+	const key, token, user, password, variable = "sk-s3cret-key", "s3cret-admin-token", "s3cret-user", "s3cret-password", "s3cret-variable"
 	sim := agentsim.New(agentsim.Kind())
 	t.Cleanup(sim.Close)
 	var asked atomic.Int64
@@ -362,7 +362,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 	id := sim.CreateSession(agentsim.SessionSpec{})
 	turn := sim.Play(id, agentsim.Step{agentsim.Call("gone", `{"a":1}`)})
 	p := startServe(t,
-		"OPENAI_API_KEY="+key, "OPENAI_BASE_URL="+strings.Replace(api.URL, "http://", "http://user:"+password+"@", 1)+"/v1",
+		"OPENAI_API_KEY="+key, "OPENAI_BASE_URL="+strings.Replace(api.URL, "http://", "http://"+user+":"+password+"@", 1)+"/v1",
 		"BRIDGE_ADMIN_TOKEN="+token, "BRIDGE_ROUTES="+routes, "BRIDGE_DATABASE_URL=sqlite:"+filepath.Join(dir, "bridge.db"),
 		"BRIDGE_SESSIONS="+id, "BRIDGE_AGENTS=agent_unknown", "BRIDGE_LOG_LEVEL=debug", "SECRET_OF_A_TEST="+variable, "BRIDGE_RESYNC_INTERVAL=1s",
 	)
@@ -376,7 +376,7 @@ func TestNoSecretIsLogged(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	logs := p.logs.String()
-	for _, secret := range []string{key, token, password, variable} {
+	for _, secret := range []string{key, token, user, password, variable} {
 		if strings.Contains(logs, secret) {
 			t.Errorf("the log holds %s:\n%s", secret, logs)
 		}
