@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -433,6 +434,11 @@ func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
 				if n := len(l.sim.Results(id)); n != 1 {
 					t.Errorf("the session has %d results, want 1", n)
 				}
+				for _, p := range l.sim.Posts(id, "c1") {
+					if p.Key == "" || p.Key != l.sim.Results(id)[0].Key {
+						t.Errorf("the result was posted under the keys of %+v, want one", l.sim.Posts(id, "c1"))
+					}
+				}
 			})
 		})
 	}
@@ -556,6 +562,31 @@ func TestPageInPlaceOfAStreamIsNotHammered(t *testing.T) {
 	})
 }
 
+// A stream's event has a limit, the session has none: what is pending is read there.
+func TestCallTooLargeForTheStreamIsFoundInTheSession(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Options{}, ok, func(c *session.Config) { c.ResyncInterval = time.Hour })
+		id := l.follow(t)
+		pass(10 * time.Second) // past the reads that follow the opening of a stream
+		streams, reads := l.sim.Count(agentsim.OpenStream), l.sim.Count(agentsim.GetSession)
+		turn := l.sim.Play(id, agentsim.Step{
+			agentsim.Call("pay", `{"s":"`+strings.Repeat("x", 17<<20)+`"}`).WithID("c1"), agentsim.Call("pay", `{}`).WithID("c2"),
+		})
+		pass(5 * time.Second)
+		for _, call := range []string{"c1", "c2"} {
+			l.wantState(t, id, turn, call, journal.Confirmed)
+			l.wantRequests(t, call, 1)
+		}
+		if n := l.sim.Count(agentsim.OpenStream); n != streams {
+			t.Errorf("the stream was opened %d more times", n-streams)
+		}
+		if n := l.sim.Count(agentsim.GetSession) - reads; n > 10 {
+			t.Errorf("the session was read %d times", n)
+		}
+	})
+}
+
 func TestSlowCallDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -605,6 +636,11 @@ func TestRefusedKeyIsSaidAndHeals(t *testing.T) {
 		pass(4 * time.Minute)
 		if !l.manager.KeyRefused() {
 			t.Error("the refused key is not said")
+		}
+		for _, on := range []agentsim.Endpoint{agentsim.OpenStream, agentsim.GetSession, agentsim.PostEvents} {
+			if n := l.sim.Count(on); n > 20 {
+				t.Errorf("%s was asked for %d times in four minutes with a refused key", on, n)
+			}
 		}
 		pass(4 * time.Minute)
 		if l.manager.KeyRefused() {
