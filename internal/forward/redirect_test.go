@@ -12,7 +12,7 @@ import (
 func TestRedirectsThatAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	other := serve(t, answer(200, "text/html", "login"))
-	for _, status := range []int{300, 301, 302, 303, 307, 308} {
+	for _, status := range []int{300, 301, 302, 303, 304, 305, 307, 308} {
 		for name, location := range map[string]string{
 			"other host":   other.URL + "/",
 			"other scheme": "https://{host}/",

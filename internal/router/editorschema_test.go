@@ -58,6 +58,7 @@ func beyondSchema() map[string]string {
 		"parameters-ref-file":              references,
 		"parameters-ref-host":              references,
 		"parameters-ref-relative":          references,
+		"parameters-ref-id":                references,
 		"parameters-ref-nowhere":           references,
 		"parameters-ref-anchor-nowhere":    references,
 		"parameters-ref-circle":            references,
