@@ -587,6 +587,42 @@ func TestCallTooLargeForTheStreamIsFoundInTheSession(t *testing.T) {
 	})
 }
 
+// A stream that says that something is amiss makes the session be read at once; what means nothing does not.
+func TestOddFramesMakeTheSessionBeReadOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		fault agentsim.Fault
+		reads int64
+	}{
+		{agentsim.Fault{Kind: agentsim.FaultError}, 1},
+		{agentsim.Fault{Kind: agentsim.FaultMalformed}, 1},
+		{agentsim.Fault{Kind: agentsim.FaultLongLine, N: 17 << 20}, 1},
+		{agentsim.Fault{Kind: agentsim.FaultLongLine}, 0},
+		{agentsim.Fault{Kind: agentsim.FaultEmptyData}, 0},
+		{agentsim.Fault{Kind: agentsim.FaultComment}, 0},
+	} {
+		t.Run(fmt.Sprint(c.fault.Kind, c.fault.N), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, agentsim.Kind(), ok, func(c *session.Config) { c.ResyncInterval = time.Hour })
+				id := l.follow(t)
+				pass(10 * time.Second) // past the reads that follow the opening of a stream
+				before := l.sim.Count(agentsim.GetSession)
+				c.fault.SessionID = id
+				l.fault(t, c.fault)
+				pass(time.Second)
+				if n := l.sim.Count(agentsim.GetSession) - before; n != c.reads {
+					t.Errorf("the session was read %d times, want %d", n, c.reads)
+				}
+				pass(10 * time.Minute) // with nothing but comments
+				if n := l.sim.Count(agentsim.OpenStream); n != 1 {
+					t.Errorf("the stream was opened %d times, want once", n)
+				}
+			})
+		})
+	}
+}
+
 func TestSlowCallDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
