@@ -172,6 +172,7 @@ func (d *delivery) judge(a *attempt) {
 		a.waitSeconds, q.retryAfter = retryAfter(a.reply.header, time.Now())
 	}
 	a.fate = decide(q)
+	d.doubt = d.doubt || !a.fate.unprocessed
 	patience := d.route.Timeout
 	if limit := d.route.AttemptTimeout; limit > 0 && a.took >= limit {
 		patience = limit

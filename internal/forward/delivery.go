@@ -52,6 +52,8 @@ type delivery struct {
 	refused error
 	// mayHaveLeft: a request is out and its fate is not known to be harmless.
 	mayHaveLeft bool
+	// doubt: one of the attempts may have been processed.
+	doubt bool
 }
 
 // run carries the call to its outcome and counts it.
@@ -315,6 +317,7 @@ func (d *delivery) telling(patience time.Duration) telling {
 	}
 	if d.route != nil {
 		t.result, t.redactor = d.route.Result, d.f.redactorOf(d.table)
+		t.doubtful = d.doubt && d.idempotent && (d.wire.Method == http.MethodPost || d.wire.Method == http.MethodPatch)
 	}
 	return t
 }

@@ -20,6 +20,7 @@ const (
 	askForLess       = "Ask for less and call again."
 	checkFirst       = "Check that before you call it again."
 	notAgain         = "It is not to be called again."
+	mayHave          = "It may have been carried out; check that before you call it again."
 )
 
 // kindOfStatus is the kind of a failure that a service answered.
@@ -79,6 +80,9 @@ type telling struct {
 	// credential is replaced like a secret, where it is not empty.
 	credential string
 	idempotent bool
+	// doubtful: an attempt may have been processed, and only the key of this
+	// call keeps its repeats harmless: a new call has a new one.
+	doubtful bool
 	// attempts counts the requests so far.
 	attempts int
 	// patience is the time that an attempt, or the call, was given.
@@ -117,10 +121,24 @@ func (t telling) refused(r *reply, waitSeconds int64) journal.Outcome {
 		todo = "Try again after " + n + " s."
 	}
 	what = withDetail(what, t.detailOf(r))
-	if kind == journal.UpstreamError && r.status != http.StatusNotImplemented && !t.idempotent {
-		todo = "It may have been carried out; check that before you call it again."
+	if t.mayHaveRun(kind, r.status, waitSeconds > 0) {
+		todo = mayHave
 	}
 	return failure(kind, what, todo)
+}
+
+// mayHaveRun reports whether to warn of a second call; asked says that the
+// service asked to come again.
+func (t telling) mayHaveRun(kind journal.Kind, status int, asked bool) bool {
+	switch {
+	case status == http.StatusNotImplemented:
+		return false
+	case kind == journal.UpstreamError && !t.idempotent:
+		return true
+	case kind == journal.UpstreamError, kind == journal.Unavailable, kind == journal.Timeout:
+		return t.doubtful && !asked
+	}
+	return false
 }
 
 func withDetail(what, detail string) string {
@@ -267,6 +285,9 @@ func (t telling) failed(f fault, after fate) journal.Outcome {
 	kind, todo := kindOfFault(f), tryLater
 	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded {
 		todo = doNotTry
+	}
+	if t.doubtful {
+		todo = mayHave
 	}
 	what := t.function + " failed"
 	if after.unprocessed && !t.idempotent {

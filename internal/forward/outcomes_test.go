@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -278,9 +279,45 @@ func TestServerErrorOnANonIdempotentRouteIsAKnownFailure(t *testing.T) {
 func TestDetailOfTheLastAttemptIsTold(t *testing.T) {
 	t.Parallel()
 	reading{"", ", result: { expose: detail }", answer(500, "application/json", `{"detail":"field x missing"}`), journal.Failure(journal.UpstreamError,
-		"look failed with status 500 (Internal Server Error) in 3 attempts: field x missing. Try again later.")}.check(t, true)
+		"look failed with status 500 (Internal Server Error) in 3 attempts: field x missing. It may have been carried out; check that before you call it again.")}.check(t, true)
 	reading{"", "", answer(429, "application/json", `{"detail":"quota"}`), journal.Failure(journal.RateLimited,
 		"look failed with status 429 (Too Many Requests) in 3 attempts: quota. Try again later.")}.check(t, true)
+}
+
+// The attempts at a call share a key; a second call has another, and would do
+// again what a POST may have done. A GET is harmless by itself.
+func TestSecondCallIsWarnedOfWhereOnlyTheKeyMadeRepeatsHarmless(t *testing.T) {
+	t.Parallel()
+	const later, doubt = "Try again later.", "It may have been carried out; check that before you call it again."
+	for _, test := range []struct {
+		name, more string
+		handler    http.HandlerFunc
+		want       string
+	}{
+		{"POST, 502", "", answer(502, "text/plain", ""), doubt},
+		{"POST, 500", "", answer(500, "text/plain", ""), doubt},
+		{"POST, no reply", ", timeout: 50ms", silentUntilGone, doubt},
+		{"PATCH, 504", ", method: PATCH", answer(504, "text/plain", ""), doubt},
+		{"POST, 425: not processed", "", answer(425, "text/plain", ""), later},
+		{"POST, 429: not processed", "", answer(429, "text/plain", ""), later},
+		{"GET, 502", ", method: GET", answer(502, "text/plain", ""), later},
+		{"PUT, no reply", ", method: PUT, timeout: 50ms", silentUntilGone, later},
+		{"POST, 502 asks to wait", ", timeout: 1s", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "30")
+			w.WriteHeader(502)
+		}, "Try again after 30 s."},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(test.handler)
+			t.Cleanup(server.Close)
+			f := newBench(t, fmt.Sprintf("version: 1\nroutes:\n  look: { url: %s/x, idempotent: true, retry: { min_wait: 1ms, max_wait: 1ms }%s }\n", server.URL, test.more))
+			outcome, err := f.Forward(t.Context(), f.call("look", `{}`), journal.Session{ID: "s"}, silent{})
+			if err != nil || !strings.HasSuffix(outcome.Error, test.want) {
+				t.Errorf("outcome %+v (%v), want the advice %q", outcome, err, test.want)
+			}
+		})
+	}
 }
 
 // What a route hides or shows of a reply holds for every kind of outcome.
