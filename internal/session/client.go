@@ -84,7 +84,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	}
 	options := []option.RequestOption{
 		option.WithAPIKey(c.APIKey), option.WithHTTPClient(httpClient), option.WithMaxRetries(0),
-		option.WithHeader(betaHeader, betaValue), option.WithMiddleware(bounded),
+		option.WithHeader(betaHeader, betaValue), option.WithMiddleware(bounded(maxRead)),
 	}
 	if c.BaseURL != "" {
 		options = append(options, option.WithBaseURL(c.BaseURL))
@@ -123,12 +123,14 @@ func newTransport() *http.Transport {
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // bounded ends an answer that is larger than any session with an error.
-func bounded(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
-	res, err := next(r)
-	if res != nil && res.Body != nil {
-		res.Body = &boundedBody{ReadCloser: res.Body, left: maxRead}
+func bounded(limit int64) option.Middleware {
+	return func(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+		res, err := next(r)
+		if res != nil && res.Body != nil {
+			res.Body = &boundedBody{ReadCloser: res.Body, left: limit}
+		}
+		return res, err
 	}
-	return res, err
 }
 
 type boundedBody struct {
@@ -144,7 +146,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // io.EOF must stay itself
 }
 
-var errAnswerTooLarge = errors.New("the answer is larger than 256 MiB")
+var errAnswerTooLarge = errors.New("the answer is larger than the bridge reads")
 
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
@@ -275,12 +277,16 @@ func (c *Client) Turn(ctx context.Context, sessionID, turnID string) (string, er
 	return gjson.GetBytes(raw, "status").String(), nil
 }
 
+// maxItemPages bounds the search in a turn's items: ten thousand newer items
+// than the output of a call are an answer that has no end.
+const maxItemPages = 100
+
 // Delivered reports whether the turn's items hold an output of the call: the
 // proof that a result landed. It reads the newest items first.
 func (c *Client) Delivered(ctx context.Context, sessionID, turnID, callID string) (bool, error) {
 	path := "agents/sessions/" + url.PathEscape(sessionID) + "/turns/" + url.PathEscape(turnID) + "/items"
 	after := ""
-	for {
+	for range maxItemPages {
 		query := []option.RequestOption{option.WithQuery("limit", "100"), option.WithQuery("order", "desc")}
 		if after != "" {
 			query = append(query, option.WithQuery("after", after))
@@ -301,6 +307,7 @@ func (c *Client) Delivered(ctx context.Context, sessionID, turnID, callID string
 		}
 		after = next
 	}
+	return false, nil
 }
 
 // List calls visit with the snapshot of every session of an agent, a page at a
@@ -318,7 +325,11 @@ func (c *Client) List(ctx context.Context, agentID string, visit func(raw []byte
 		if !page.HasMore || len(page.Data) == 0 {
 			return nil
 		}
-		params.After = openai.String(page.Data[len(page.Data)-1].ID)
+		last := page.Data[len(page.Data)-1].ID
+		if last == params.After.Value {
+			return nil // the same page again
+		}
+		params.After = openai.String(last)
 	}
 }
 
