@@ -65,11 +65,24 @@ func (d *delivery) run(ctx context.Context) (outcome journal.Outcome, err error)
 			outcome, err = d.panicked(ctx, p), nil
 		}
 		if err == nil && !d.dryRun {
-			d.lane.finished(outcome, time.Since(started))
+			d.finished(ctx, outcome, started)
 		}
 	}()
 	outcome = d.carry(ctx, started)
 	return outcome, d.stopped(ctx)
+}
+
+// finished counts the call. What no attempt has told the log is told here.
+func (d *delivery) finished(ctx context.Context, outcome journal.Outcome, started time.Time) {
+	d.lane.finished(outcome, time.Since(started))
+	if d.attempts > 0 {
+		return
+	}
+	level := slog.LevelInfo
+	if outcome.Failure == journal.UnknownOutcome || outcome.Failure == journal.Internal {
+		level = slog.LevelWarn
+	}
+	d.f.log.LogAttrs(ctx, level, "call answered without a request", d.logAttrs(slog.String("outcome", outcome.Label()))...)
 }
 
 // stopped says why there is no outcome, nil when there is one. A whole reply

@@ -99,6 +99,33 @@ func TestOneLogLineAnAttempt(t *testing.T) {
 	}
 }
 
+func TestCallWithoutARequestHasItsLineToo(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, table("pay: http://x.test"))
+	running := b.call("pay", `{}`)
+	running.State = journal.Running
+	for _, test := range []struct {
+		call           journal.Call
+		level, outcome string
+	}{
+		{b.call("pay", `[]`), "INFO", "invalid_arguments"},
+		{b.call("nobody", `{}`), "INFO", "unknown_function"},
+		{running, "WARN", "unknown_outcome"},
+	} {
+		before := len(b.log.String())
+		if _, err := b.Forward(t.Context(), test.call, journal.Session{}, &recorder{}); err != nil {
+			t.Fatal(err)
+		}
+		var line map[string]any
+		if err := json.Unmarshal([]byte(b.log.String()[before:]), &line); err != nil {
+			t.Fatalf("%v in %s", err, b.log.String()[before:])
+		}
+		if line["msg"] != "call answered without a request" || line["level"] != test.level || line["outcome"] != test.outcome || line["call_id"] != "call_1" {
+			t.Errorf("%s: line %v", test.outcome, line)
+		}
+	}
+}
+
 func TestPlanOfAFunction(t *testing.T) {
 	t.Parallel()
 	routes := "routes:\n  get: { url: http://x.test, method: GET }\n  pay: http://x.test\n"
