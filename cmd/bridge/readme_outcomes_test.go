@@ -256,7 +256,7 @@ func TestReadmeTellsWhichRequestsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	words := map[string]bool{"sent again": true, "not sent again": false}
 	cases := repeats()
-	rows := readmeTable(t, "Which requests are sent again", "What came of an attempt")
+	rows := readmeTable(t, "Which requests are sent again", "Result of an attempt")
 	if len(rows) != len(cases) {
 		t.Errorf("the README has %d rows, and %d are tried here", len(rows), len(cases))
 	}
