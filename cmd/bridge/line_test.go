@@ -434,14 +434,50 @@ func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
 				if n := len(l.sim.Results(id)); n != 1 {
 					t.Errorf("the session has %d results, want 1", n)
 				}
-				for _, p := range l.sim.Posts(id, "c1") {
-					if p.Key == "" || p.Key != l.sim.Results(id)[0].Key {
-						t.Errorf("the result was posted under the keys of %+v, want one", l.sim.Posts(id, "c1"))
-					}
-				}
 			})
 		})
 	}
+}
+
+func TestResultWhoseReplyIsLostIsPostedAgainUnderItsKey(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1")})
+		pass(20 * time.Second)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultSilence, SessionID: id}) // no event tells that the result is there
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultLostReply, On: agentsim.PostEvents, SessionID: id, Count: 3})
+		pass(2 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+		posts := l.sim.Posts(id, "c1")
+		if len(posts) != 4 {
+			t.Errorf("the posts were %+v, want three whose reply was lost and one more", posts)
+		}
+		for _, p := range posts {
+			if p.Key == "" || p.Key != posts[0].Key {
+				t.Errorf("the posts were %+v, want one key", posts)
+			}
+		}
+	})
+}
+
+// The read that follows the subscription may be served a snapshot from before it.
+func TestCallThatTheFirstReadDidNotShowIsFound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, func(c *session.Config) { c.ResyncInterval = time.Hour })
+		id := l.sim.CreateSession(agentsim.SessionSpec{})
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStale, On: agentsim.GetSession, SessionID: id})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		if err := l.manager.Follow(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		pass(10 * time.Second)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+	})
 }
 
 func TestResultThatADeadProcessPostedUnrecordedIsConfirmed(t *testing.T) {
