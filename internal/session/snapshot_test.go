@@ -147,6 +147,21 @@ func TestResultBodyIsOneToolResult(t *testing.T) {
 	}
 }
 
+// The API limits what is posted, so nothing is escaped that need not be.
+func TestResultBodyIsHardlyLargerThanTheOutput(t *testing.T) {
+	t.Parallel()
+	output := strings.Repeat("<a href=/?x=1&y=2>é</a> ", 1000)
+	for name, outcome := range map[string]journal.Outcome{
+		"text":    journal.Success(output),
+		"content": {Success: true, Content: true, Output: `[{"type":"input_text","text":"` + output + `"}]`},
+	} {
+		body := resultBody(journal.Call{Key: journal.Key{SessionID: "s", TurnID: "t", CallID: "c"}, Function: "f", Outcome: outcome})
+		if most := len(outcome.Output) + len(outcome.Output)/4; len(body) > most {
+			t.Errorf("%s: the body has %d bytes, want at most %d", name, len(body), most)
+		}
+	}
+}
+
 func mustJSON(t *testing.T, v any) string {
 	t.Helper()
 	var b strings.Builder

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -222,7 +223,12 @@ func resultBody(call journal.Call) []byte {
 	default:
 		r.Output = call.Outcome.Output
 	}
-	body, err := json.Marshal(struct {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	// Escapes that only a web page needs make six bytes of each < > &, and the
+	// API limits the body: a reply in XML must not outgrow it for them.
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(struct {
 		Events []toolResult `json:"events"`
 	}{[]toolResult{r}})
 	if err != nil {
@@ -230,5 +236,5 @@ func resultBody(call journal.Call) []byte {
 		call.Outcome = refusedOutcome(call, http.StatusBadRequest)
 		return resultBody(call)
 	}
-	return body
+	return body.Bytes()
 }
