@@ -232,8 +232,8 @@ func (c *Client) Stream(ctx context.Context, sessionID string) (io.ReadCloser, e
 var errNotEventStream = errors.New("open the event stream: the answer is not text/event-stream")
 
 func isEventStream(contentType string) bool {
-	const want = "text/event-stream"
-	return len(contentType) >= len(want) && contentType[:len(want)] == want
+	mediaType, _, _ := strings.Cut(contentType, ";")
+	return strings.EqualFold(strings.TrimSpace(mediaType), "text/event-stream") // case means nothing: RFC 9110 section 8.3.1
 }
 
 // Submit posts one result under its key. nil means that the API accepted it

@@ -66,3 +66,20 @@ func TestAnswerIsReadUpToALimit(t *testing.T) {
 		_ = res.Body.Close()
 	}
 }
+
+func TestOnlyAnEventStreamIsReadAsOne(t *testing.T) {
+	t.Parallel()
+	for contentType, want := range map[string]bool{
+		"text/event-stream": true, "text/event-stream; charset=utf-8": true, "Text/Event-Stream ;charset=UTF-8": true,
+		"text/event-streams": false, "text/html; x=text/event-stream": false, "application/json": false, "": false,
+	} {
+		c := newTestClient(t, func(w http.ResponseWriter, _ *http.Request) { w.Header()["Content-Type"] = []string{contentType} })
+		body, err := c.Stream(t.Context(), "s")
+		if got := err == nil; got != want || (!want && !errors.Is(err, errNotEventStream)) {
+			t.Errorf("%q: error %v, want a stream: %t", contentType, err, want)
+		}
+		if body != nil {
+			_ = body.Close()
+		}
+	}
+}
