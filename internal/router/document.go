@@ -120,15 +120,45 @@ func decodeNode(decoder *yaml.Decoder, node *yaml.Node) (err error) {
 // where what is left open begins, when that is the end of the file or a key
 // without its colon.
 func (d *document) syntaxError(data []byte, err error) {
-	at, message := place{d.file, 1, 1}, err.Error()
+	at, message, hint := place{d.file, 1, 1}, err.Error(), ""
 	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
 		mark := e.Mark
 		if e.ContextMark.Line > 0 && (e.ContextMsg == "while scanning a simple key" || onlyBlankFrom(data, mark.Line)) {
 			mark = e.ContextMark
 		}
 		at, message = place{d.file, max(1, mark.Line), max(1, mark.Column)}, e.Message
+		hint = syntaxHint(message, lineOf(data, at.line), at.column)
 	}
-	d.problems.addf(at, "not valid YAML: %s", message)
+	d.problems.addf(at, "not valid YAML: %s%s", message, hint)
+}
+
+// syntaxHint says what is usually wrong where the library stops with this message,
+// in this line and column.
+func syntaxHint(message, line string, column int) string {
+	before := string([]rune(line)[:min(column-1, utf8.RuneCountInString(line))])
+	indentation := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
+	switch {
+	case strings.Contains(indentation, "\t"):
+		return ": the line begins with a tab, and YAML is indented with blanks"
+	case strings.Contains(message, "',' or '}'"):
+		return `: inside { }, commas stand between the entries, and a value that holds { } , or ": " in quotes`
+	case strings.Contains(message, "',' or ']'"):
+		return `: inside [ ], commas stand between the entries, and a value that holds [ ] { } , or ": " in quotes`
+	case strings.Contains(message, "mapping values are not allowed") && strings.Contains(before, ": "):
+		return `: quote a value that holds ": "`
+	case strings.Contains(message, "mapping values are not allowed"):
+		return ": compare its indentation with the line before, and look there for an open bracket"
+	}
+	return ""
+}
+
+// lineOf is a line of a file, without its end.
+func lineOf(data []byte, number int) string {
+	for range number - 1 {
+		_, data, _ = bytes.Cut(data, []byte("\n"))
+	}
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	return strings.TrimSuffix(string(line), "\r")
 }
 
 // onlyBlankFrom says that a file holds nothing from a line on.
@@ -263,7 +293,11 @@ func (d *document) mergeSources(n *yaml.Node) []*yaml.Node {
 
 func (d *document) goodKey(key *yaml.Node) bool {
 	if key.Kind != yaml.ScalarNode {
-		d.problems.addf(d.at(key), "a key must be a word, not %s", kindOf(key))
+		hint := ""
+		if template := unquotedTemplate(key); template != "" {
+			hint = fmt.Sprintf("; write %q, in quotes and with one brace", template)
+		}
+		d.problems.addf(d.at(key), "a key must be a word, not %s%s", kindOf(key), hint)
 		return false
 	}
 	switch key.Tag {

@@ -41,7 +41,7 @@ func join(path, key string) string {
 // mapping returns the fields of a mapping in file order.
 func (r *reader) mapping(path string, n *yaml.Node) ([]field, bool) {
 	if n.Kind != yaml.MappingNode {
-		r.problems.addf(r.at(n), "%s must be a mapping, not %s", orTable(path), kindOf(n))
+		r.problems.addf(r.at(n), "%s must be a mapping, not %s%s", orTable(path), kindOf(n), howToWrite(path))
 		return nil, false
 	}
 	fields := make([]field, 0, len(n.Content)/2)
@@ -52,6 +52,17 @@ func (r *reader) mapping(path string, n *yaml.Node) ([]field, bool) {
 	return fields, true
 }
 
+// howToWrite shows the two mappings that every table begins with.
+func howToWrite(path string) string {
+	switch path {
+	case "routes":
+		return "; write routes: and under it NAME: URL"
+	case "upstreams":
+		return "; write upstreams: and under it NAME: { url: URL }"
+	}
+	return ""
+}
+
 func orTable(path string) string {
 	if path == "" {
 		return "the route table"
@@ -59,11 +70,11 @@ func orTable(path string) string {
 	return path
 }
 
-// keys says which keys an object has and which come with a later release; where
-// says of others where they belong.
+// keys says which keys an object has and which come with a later release; meanwhile
+// says of those what to write until then, where says of others where they belong.
 type keys struct {
-	now, later []string
-	where      map[string]string
+	now, later       []string
+	meanwhile, where map[string]string
 }
 
 // object is a mapping with known keys.
@@ -92,15 +103,16 @@ func (r *reader) object(path string, n *yaml.Node, known keys) (object, bool) {
 		case slices.Contains(known.now, f.name):
 			o.fields[f.name] = f
 		case slices.Contains(known.later, f.name):
-			r.problems.addf(r.at(f.key), "%s: not supported yet", f.path)
+			r.problems.addf(r.at(f.key), "%s: not supported yet%s", f.path, known.meanwhile[f.name])
 		case known.where[f.name] != "":
 			r.problems.addf(r.at(f.key), "%s: unknown key: it belongs to %s", f.path, known.where[f.name])
 		default:
-			all := slices.Concat(known.now, known.later)
-			for _, near := range closest(f.name, all, 1) {
-				o.meant[near] = true
+			hint := ""
+			if meant := meantKey(f.name, slices.Concat(known.now, known.later)); meant != "" {
+				o.meant[meant] = true
+				hint = " (did you mean " + meant + "?)"
 			}
-			r.problems.addf(r.at(f.key), "%s: unknown key%s", f.path, didYouMean(f.name, all))
+			r.problems.addf(r.at(f.key), "%s: unknown key%s", f.path, hint)
 		}
 	}
 	return o, true
@@ -109,7 +121,7 @@ func (r *reader) object(path string, n *yaml.Node, known keys) (object, bool) {
 // text reads a string. A number or a boolean must be put in quotes.
 func (r *reader) text(f field) (string, bool) {
 	if f.value.Kind != yaml.ScalarNode || !isText(f.value) {
-		r.wrongf(f, "must be text, not %s", kindOf(f.value))
+		r.wrongf(f, "must be text, not %s%s", kindOf(f.value), quoteIt(f.value))
 		return "", false
 	}
 	return f.value.Value, true
@@ -119,10 +131,35 @@ func (r *reader) text(f field) (string, bool) {
 // are written as.
 func (r *reader) isScalar(f field) bool {
 	if f.value.Kind != yaml.ScalarNode || f.value.Tag == "!!null" || !plainTag(f.value) {
-		r.wrongf(f, "must be text, not %s", kindOf(f.value))
+		r.wrongf(f, "must be text, not %s%s", kindOf(f.value), quoteIt(f.value))
 		return false
 	}
 	return true
+}
+
+// quoteIt is what to write when a template without quotes, which YAML takes for a
+// mapping, stands where a text must.
+func quoteIt(n *yaml.Node) string {
+	if template := unquotedTemplate(n); template != "" {
+		return "; quote it: " + strconv.Quote(template)
+	}
+	return ""
+}
+
+// unquotedTemplate is {x} as it was written, when YAML made a mapping of it; else
+// empty.
+func unquotedTemplate(n *yaml.Node) string {
+	if n.Kind != yaml.MappingNode || n.Style&yaml.FlowStyle == 0 || len(n.Content) == 0 {
+		return ""
+	}
+	var names []string
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if value := n.Content[i+1]; value.Kind != yaml.ScalarNode || value.Tag != "!!null" || value.Value != "" {
+			return ""
+		}
+		names = append(names, n.Content[i].Value)
+	}
+	return cut("{"+strings.Join(names, ",")+"}", maxQuoted)
 }
 
 func isText(n *yaml.Node) bool { return n.Tag == "!!str" || n.Tag == "!!timestamp" }
@@ -137,7 +174,7 @@ func plainTag(n *yaml.Node) bool {
 
 func (r *reader) boolean(f field) *bool {
 	if f.value.Kind != yaml.ScalarNode || f.value.Tag != "!!bool" {
-		r.wrongf(f, "must be true or false, not %s", kindOf(f.value))
+		r.wrongf(f, "must be true or false, %s", notThis(f.value, "true", "false"))
 		return nil
 	}
 	value, ok := boolean(f.value)
@@ -146,6 +183,18 @@ func (r *reader) boolean(f field) *bool {
 		return nil
 	}
 	return &value
+}
+
+// notThis says what stands where something else must: a text as it is, for YAML
+// may take as text what other readers do not, and else its kind.
+func notThis(n *yaml.Node, allowed ...string) string {
+	switch {
+	case n.Kind != yaml.ScalarNode || n.Tag != "!!str":
+		return "not " + kindOf(n)
+	case slices.Contains(allowed, n.Value):
+		return "not text: remove the quotes"
+	}
+	return "got " + quoteWord(n.Value)
 }
 
 // boolean is the value of a node tagged !!bool. The tag may have been written by
@@ -180,11 +229,15 @@ func (r *reader) duration(f field) *time.Duration {
 
 // number reads a whole number from low to high.
 func (r *reader) number(f field, low, high int64) *int64 {
+	n, err := strconv.ParseInt(f.value.Value, 10, 64)
 	if f.value.Kind != yaml.ScalarNode || (f.value.Tag != "!!int" && f.value.Tag != "!!float") {
-		r.wrongf(f, "must be a whole number, not %s", kindOf(f.value))
+		unquoted := ""
+		if err == nil {
+			unquoted = f.value.Value
+		}
+		r.wrongf(f, "must be a whole number, %s", notThis(f.value, unquoted))
 		return nil
 	}
-	n, err := strconv.ParseInt(f.value.Value, 10, 64)
 	if err != nil || n < low || n > high {
 		r.wrongf(f, "must be a whole number from %d to %d, got %s", low, high, quoteWord(f.value.Value))
 		return nil

@@ -11,12 +11,13 @@ import (
 	"functionbridge/internal/router"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/problems.golden")
+var update = flag.Bool("update", false, "rewrite the *.golden files in testdata")
 
 // fixtureEnv are the variables that the fixtures use.
 func fixtureEnv() router.Env {
 	return envOf(map[string]string{
 		"SET":            "s3cret-value",
+		"EMPTY":          "",
 		"BROKEN":         "s3cret\nvalue",
 		"FRAGMENT":       "s3cret#value",
 		"BASE_URL":       "http://s3cret-host/base/",
@@ -82,9 +83,42 @@ func TestBadFixturesTellEveryMistakeWithItsPlace(t *testing.T) {
 			t.Errorf("%s: a secret is in the problems:\n%v", path, problems)
 		}
 	}
-	golden := filepath.Join("testdata", "problems.golden")
+	compareGolden(t, "problems.golden", got.String())
+}
+
+// Each odd fixture is valid and does what its name says; warnings.golden has what is
+// said about it, with its place.
+func TestOddFixturesAreValidAndWarnedAbout(t *testing.T) {
+	t.Parallel()
+	var got strings.Builder
+	for _, path := range fixtures(t, "odd") {
+		table, err := parseFixture(t, path)
+		if err != nil {
+			t.Errorf("%s:\n%v", path, err)
+			continue
+		}
+		if len(table.Warnings())+len(table.ToolWarnings()) == 0 {
+			t.Errorf("%s: no warning", path)
+		}
+		for _, w := range table.Warnings() {
+			got.WriteString(w.String() + "\n")
+		}
+		for _, w := range table.ToolWarnings() {
+			got.WriteString(w.String() + " (tools)\n")
+		}
+	}
+	if strings.Contains(got.String(), "s3cret") {
+		t.Errorf("a secret is in the warnings:\n%s", got.String())
+	}
+	compareGolden(t, "warnings.golden", got.String())
+}
+
+// compareGolden compares lines with those of a file, which -update writes.
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	golden := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +126,7 @@ func TestBadFixturesTellEveryMistakeWithItsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compareLines(t, string(want), got.String())
+	compareLines(t, string(want), got)
 }
 
 func compareLines(t *testing.T, want, got string) {

@@ -51,6 +51,7 @@ func (r *reader) headerPieces(h field, env *environment) ([]piece, bool) {
 		}
 		pieces[i].literal = escapeDollar(p.literal)
 	}
+	r.warnOfDollars(h, h.value.Value)
 	if problem := hostProblem(pieces); good && strings.EqualFold(h.name, "Host") && problem != "" {
 		r.wrongf(h, "%s", problem)
 		good = false
@@ -183,6 +184,7 @@ func (r *reader) queryPieces(q field, env *environment) ([]piece, bool) {
 		}
 		pieces = append(pieces, p)
 	}
+	r.warnOfDollars(q, q.value.Value)
 	return pieces, good
 }
 

@@ -63,7 +63,10 @@ func (b *builder) file(name string, data []byte) {
 		return
 	}
 	r := &reader{file: name, problems: &b.collector}
-	o, ok := r.object("", root, keys{now: []string{"version", "upstreams", "defaults", "routes", "unknown_function"}})
+	o, ok := r.object("", root, keys{
+		now:   []string{"version", "upstreams", "defaults", "routes", "unknown_function"},
+		where: routeKeyPlaces(),
+	})
 	if !ok {
 		b.partial = true
 		return
@@ -139,8 +142,10 @@ func (b *builder) readUpstream(r *reader, f field) *upstream {
 		b.addf(u.at, "the name of an upstream is empty")
 	}
 	o, ok := r.object(f.path, f.value, keys{
-		now:   []string{"url", "headers"},
-		later: []string{"auth", "tls", "sign", "max_concurrent", "max_queue", "rate_limit", "circuit_breaker"},
+		now:       []string{"url", "headers"},
+		later:     []string{"auth", "tls", "sign", "max_concurrent", "max_queue", "rate_limit", "circuit_breaker"},
+		meanwhile: map[string]string{"auth": insteadOfAuth},
+		where:     routeKeyPlaces(),
 	})
 	if !ok {
 		return u
@@ -190,7 +195,7 @@ func (b *builder) readRoute(r *reader, f field) (settings, bool) {
 // finish applies defaults and upstreams and returns the table, or its problems.
 func (b *builder) finish(file string) (*Table, error) {
 	if !b.hasRoutes && !b.partial {
-		b.addf(place{file, 1, 1}, "routes are missing")
+		b.addf(place{file, 1, 1}, "routes are missing%s", howToWrite("routes"))
 	}
 	if u := b.defaults.target.upstream; u != nil && b.upstreams[u.name] == nil {
 		b.unknownUpstream(u)
@@ -203,12 +208,14 @@ func (b *builder) finish(file string) (*Table, error) {
 		route := b.route(d)
 		t.routes = append(t.routes, route)
 		t.byName[route.Name] = route
+		t.toolWarnings = append(t.toolWarnings, toolWarnings(route, d)...)
 	}
 	mistakes, warnings := b.split()
 	if len(mistakes) > 0 {
 		return nil, mistakes
 	}
 	t.warnings = warnings
+	slices.SortStableFunc(t.toolWarnings, Problem.Compare)
 	return t, nil
 }
 
@@ -233,6 +240,7 @@ func (b *builder) route(d *draft) *Route {
 		route.Upstream = s.target.upstream.name
 	}
 	route.request = newBlueprint(route, base, s.query, overlayHeaders(headers, s.headers))
+	b.checkNames(d, route)
 	return route
 }
 

@@ -22,6 +22,11 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 }
 
+// Compare orders problems as they stand in the files.
+func (p Problem) Compare(other Problem) int {
+	return cmp.Or(strings.Compare(p.File, other.File), p.Line-other.Line, p.Column-other.Column)
+}
+
 // Problems is every mistake of a table, in the order of the file.
 type Problems []Problem //nolint:errname // it is a list of mistakes first, and an error so that Load can return it
 
@@ -80,9 +85,7 @@ func (c *collector) warnf(at place, format string, args ...any) {
 
 // split returns the mistakes and the warnings, each in file order.
 func (c *collector) split() (mistakes, warnings Problems) {
-	slices.SortStableFunc(c.problems, func(a, b Problem) int {
-		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
-	})
+	slices.SortStableFunc(c.problems, Problem.Compare)
 	for _, p := range c.problems {
 		if p.Warning {
 			warnings = append(warnings, p)

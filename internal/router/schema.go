@@ -17,8 +17,14 @@ import (
 // schema checks arguments against a JSON Schema, several at a time.
 type schema struct {
 	text []byte
-	// names are the arguments that the schema knows, for suggestions.
+	// names are the arguments that the schema knows, sorted.
 	names []string
+	// closed says that no other arguments are allowed, whatever else the schema
+	// says.
+	closed bool
+	// required are the arguments that must be there; nil when that takes more than
+	// the list of this name to tell.
+	required []string
 	// free are the checkers that nobody uses; when there is none, another is
 	// compiled.
 	free chan *checker
@@ -87,9 +93,22 @@ func (r *reader) parameters(f field) *parameters {
 		r.wrongf(f, "bad JSON Schema: a reference leads back to itself, so nothing ever fits")
 		return nil
 	}
-	s := &schema{text: text, names: slices.Collect(maps.Keys(c.compiled.Properties)), free: make(chan *checker, maxFree)}
+	s := &schema{text: text, names: slices.Sorted(maps.Keys(c.compiled.Properties)), free: make(chan *checker, maxFree)}
+	s.closed = c.compiled.AdditionalProperties == false && len(c.compiled.PatternProperties) == 0
+	s.required = c.required()
 	s.free <- c
 	return &parameters{text: text, schema: s}
+}
+
+// required lists the arguments that must be there, nil when other parts of the
+// schema may demand some too.
+func (c *checker) required() []string {
+	s := c.compiled
+	if s.Ref != nil || s.DynamicRef != nil || s.Not != nil || s.If != nil || s.MinProperties != nil ||
+		len(s.AllOf)+len(s.AnyOf)+len(s.OneOf)+len(s.DependentRequired)+len(s.DependentSchemas) > 0 {
+		return nil
+	}
+	return append([]string{}, s.Required...)
 }
 
 // describesObject checks the two things that a schema of arguments must say, if

@@ -2,6 +2,8 @@ package router
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -61,6 +63,20 @@ type resultSettings struct {
 	html       *bool
 }
 
+// insteadOfAuth is what serves until auth does.
+const insteadOfAuth = `: write headers: { Authorization: "Bearer ${TOKEN}" }`
+
+// routeKeyPlaces says where the keys of a route belong that stand elsewhere.
+func routeKeyPlaces() map[string]string {
+	places := map[string]string{}
+	known := routeKeys()
+	for _, key := range slices.Concat(known.now, known.later) {
+		places[key] = "routes or defaults"
+	}
+	maps.Copy(places, known.where)
+	return places
+}
+
 func routeKeys() keys {
 	return keys{
 		now: []string{
@@ -71,11 +87,14 @@ func routeKeys() keys {
 			"body", "recover", "on_unknown_outcome", "async", "defer_loading", "max_concurrent", "max_queue",
 			"rate_limit", "circuit_breaker",
 		},
+		meanwhile: map[string]string{"body": ": the arguments are the body"},
 		where: map[string]string{
-			"auth": "upstreams", "tls": "upstreams", "sign": "upstreams",
+			"auth": "upstreams, and is not supported yet there" + insteadOfAuth,
+			"tls":  "upstreams, and is not supported yet there", "sign": "upstreams, and is not supported yet there",
 			"attempts": "retry", "min_wait": "retry", "max_wait": "retry", "on_503": "retry",
 			"max_bytes": "result", "on_oversize": "result", "expose": "result", "as": "result", "html": "result",
-			"success_when": "result", "output": "result", "error": "result",
+			"success_when": "result, and is not supported yet there", "output": "result, and is not supported yet there",
+			"error": "result, and is not supported yet there",
 		},
 	}
 }
@@ -153,11 +172,36 @@ func (r *reader) url(f field, env *environment) *address {
 		return nil
 	}
 	if err := checkBase(withPlaceholders(a.head)); err != nil {
-		r.wrongf(f, "bad URL: %s", err)
+		r.wrongf(f, "bad URL: %s%s", err, broughtBy(f, a.head, err))
 		return nil
 	}
+	r.warnOfOtherTemplates(f)
 	a.head = env.hideUserinfo(f.path, a.head)
 	return a
+}
+
+// broughtBy names the variables that a bad URL is made of, unless the error names
+// the one that is at fault, and what was probably meant to be one.
+func broughtBy(f field, head []piece, err error) string {
+	_, rest := cutUserinfo(f.value.Value)
+	if host, _ := cutAuthority(rest); len(bareNames(host)) > 0 {
+		return "; write ${" + bareNames(host)[0] + "} for the variable"
+	}
+	var names []string
+	for _, p := range head {
+		if p.mark == nil || p.mark.unset {
+			continue
+		}
+		name := showMark(p.mark.key)
+		if strings.Contains(err.Error(), name) {
+			return ""
+		}
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; it holds the value of " + strings.Join(names, " and of ")
 }
 
 // path reads what is put after the URL of an upstream.
@@ -177,6 +221,10 @@ func (r *reader) path(f field, env *environment) *address {
 	if err := checkSegments(a.head); err != nil {
 		r.wrongf(f, "%s", err)
 		return nil
+	}
+	r.warnOfColons(f, f.value.Value)
+	for _, name := range bareNames(dollarName.ReplaceAllString(f.value.Value, "")) {
+		r.problems.warnf(r.at(f.value), "%s: $%s is sent as it stands; write $$%s if that is meant, and variables into the url of the upstream", f.path, name, name)
 	}
 	return a
 }

@@ -18,6 +18,32 @@ func didYouMean(word string, known []string) string {
 	return ""
 }
 
+// meantKey is the key that an unknown one was probably meant to be: one that is
+// called so elsewhere, else the nearest; empty when there is none.
+func meantKey(word string, known []string) string {
+	if meant := otherWords()[fold(word)]; slices.Contains(known, meant) {
+		return meant
+	}
+	return Nearest(word, known)
+}
+
+// otherWords are names that other tools have for keys of the table, folded.
+func otherWords() map[string]string {
+	return map[string]string{
+		"params": "parameters", "schema": "parameters", "inputschema": "parameters", "jsonschema": "parameters",
+		"args": "parameters", "arguments": "parameters",
+		"desc": "description", "summary": "description",
+		"retries": "retry", "maxretries": "retry", "maxattempts": "attempts", "backoff": "min_wait",
+		"uri": "url", "endpoint": "url", "baseurl": "url", "href": "url", "address": "url", "host": "url",
+		"verb": "method", "httpmethod": "method",
+		"bodytemplate": "body", "payload": "body", "requestbody": "body",
+		"querystring": "query", "queryparams": "query", "service": "upstream", "backend": "upstream",
+		"functions": "routes", "tools": "routes", "endpoints": "routes",
+		"services": "upstreams", "backends": "upstreams", "servers": "upstreams",
+		"response": "result", "deadline": "timeout",
+	}
+}
+
 // Nearest is the one of the known words that word was probably meant to be,
 // or empty when none is near.
 func Nearest(word string, known []string) string {

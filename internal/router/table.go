@@ -21,6 +21,7 @@ type Table struct {
 	ignoreUnknown bool
 	revision      string
 	warnings      Problems
+	toolWarnings  Problems
 }
 
 // Load reads the table at path: a file, or a directory whose visible *.yaml
@@ -132,6 +133,10 @@ func (t *Table) Revision() string { return t.revision }
 
 // Warnings lists what is odd but no mistake, in file order.
 func (t *Table) Warnings() Problems { return t.warnings }
+
+// ToolWarnings lists what keeps routes from being published or called as tools, in
+// file order. Nothing of it matters to a bridge that runs them.
+func (t *Table) ToolWarnings() Problems { return t.toolWarnings }
 
 // Secrets lists the values that came from ${VAR} and the passwords in URLs,
 // longest first, none empty.

@@ -326,7 +326,7 @@ func TestEveryFileOfADirectoryIsJudged(t *testing.T) {
 	_, err := router.Load(dir, envOf(nil))
 	want := strings.ReplaceAll(`DIR/a.yaml:1:1: the file is empty: a route table begins with version: 1
 DIR/b.yaml:4:1: a second YAML document: a file holds one
-DIR/c.yaml:2:7: not valid YAML: mapping values are not allowed in this context
+DIR/c.yaml:2:7: not valid YAML: mapping values are not allowed in this context: quote a value that holds ": "
 DIR/d.yaml:1:10: version: must be 1, got 2`, "DIR", dir)
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)

@@ -19,8 +19,9 @@ type expression struct {
 	// operator is 0 for {x}, or one of / ? &.
 	operator byte
 	vars     []variable
-	// text is the expression as it stands in the file.
-	text string
+	// text is the expression as it stands in the file; path and at say where.
+	text, path string
+	at         place
 }
 
 // variable is one name in an expression.
@@ -111,6 +112,9 @@ func scanPiece(text string) (p rawPiece, size int, err error) {
 		return p, 0, errors.New("} without its {")
 	}
 	inner, _, closed := strings.Cut(text[len("{"):], "}")
+	if name, doubled := strings.CutPrefix(inner, "{"); doubled && closed && !strings.Contains(name, "{") {
+		return p, 0, fmt.Errorf("{{%s}}: write {%s}, with one brace", short(name), short(strings.TrimSpace(name)))
+	}
 	if !closed || strings.Contains(inner, "{") {
 		return p, 0, errors.New("{ without its }")
 	}
@@ -208,6 +212,8 @@ func (r *reader) pieces(f field, env *environment) ([]piece, bool) {
 			if err != nil {
 				r.wrongf(f, "%s", err)
 				good = false
+			} else {
+				e.path, e.at = f.path, r.at(f.value)
 			}
 			pieces = append(pieces, piece{expr: e})
 		default:
@@ -225,6 +231,8 @@ func (r *reader) mark(f field, inner string, env *environment) (*mark, bool) {
 	}
 	m, ok := env.resolve(name, fallback, hasFallback)
 	switch {
+	case ok && m.value == "" && !hasFallback:
+		r.problems.warnf(r.at(f.value), "%s: the variable %s is set, but empty; write ${%s:-} if that is meant", f.path, name, name)
 	case ok:
 	case env.env.AllowUnset:
 		r.problems.warnf(r.at(f.value), "%s: the variable %s is not set", f.path, name)
