@@ -106,7 +106,13 @@ func reading(path string) (*sql.DB, error) {
 	return db, nil
 }
 
+// connector opens the file for this process alone (vfs unix-excl), so that
+// SQLite keeps the index of its log on the heap. Other processes would share it
+// through mapped memory, and a thread that touches a mapping of a file system
+// that hangs cannot be stopped: the next garbage collection would wait for it,
+// and with it everything else.
 func connector(path string, q url.Values) (driver.Connector, error) {
+	q.Set("vfs", "unix-excl")
 	for _, p := range pragmas() {
 		q.Add("_pragma", p.name+"("+p.value+")")
 	}

@@ -239,8 +239,10 @@ func TestFilesAreTheOwnersAlone(t *testing.T) {
 	dir := t.TempDir()
 	openStore(t, filepath.Join(dir, "a ?#%b.db"), Options{Owner: "a"})
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 4 {
-		t.Fatalf("%d files (%v), want database, log, index and lock", len(entries), err)
+	// An index of the log would be a file in mapped memory, which stops the whole
+	// process when its disk hangs.
+	if err != nil || len(entries) != 3 {
+		t.Fatalf("%v (%v), want database, log and lock", entries, err)
 	}
 	for _, e := range entries {
 		info, err := e.Info()
