@@ -63,6 +63,32 @@ func TestStreamIsCutIntoTheDataOfItsEvents(t *testing.T) {
 	}
 }
 
+func TestEndlessLineIsNotKept(t *testing.T) {
+	t.Parallel()
+	const limit = 50_000
+	line := io.LimitReader(endless{}, 20<<20)
+	s := newSSEReader(io.MultiReader(strings.NewReader("data: "), line, strings.NewReader("\n\ndata: b\n\n")), limit)
+	if _, err := s.next(); !errors.Is(err, errFrameTooLong) {
+		t.Errorf("the endless line gave %v, want that it was skipped", err)
+	}
+	if data, err := s.next(); string(data) != "b" || err != nil {
+		t.Errorf("after it came %.60q (%v), want b", data, err)
+	}
+	if kept := len(s.buf) + cap(s.data); kept > 8*limit {
+		t.Errorf("%d bytes are kept of a stream whose events may have %d", kept, limit)
+	}
+}
+
+// endless is a line without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
 // plainFrames is the standard's algorithm written for shortness: all of the
 // stream in memory, line by line.
 func plainFrames(stream []byte) []string {
