@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -45,7 +46,15 @@ func newCallCmd() *cobra.Command {
 		Example: "  bridge call get_weather '{\"city\":\"Oslo\"}'\n" +
 			"  bridge call --dry-run --metadata user_id=u_1 get_customer '{\"customer_id\":17}'\n" +
 			"  bridge call add_note < arguments.json",
-		Args: cobra.RangeArgs(1, 2),
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return errors.New("NAME is missing: bridge call NAME [ARGS]")
+			case len(args) > 2:
+				return fmt.Errorf("bridge call NAME [ARGS] takes two arguments, got %d: put ARGS in single quotes", len(args))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			trial, err := flags.trial(args[0])
 			if err != nil {
@@ -54,6 +63,9 @@ func newCallCmd() *cobra.Command {
 			table, err := loadTableFor(cmd.ErrOrStderr(), flags.routes)
 			if err != nil {
 				return err
+			}
+			if _, known := table.Lookup(trial.Function); !known {
+				noRoute(cmd.ErrOrStderr(), table, trial.Function, flags.routes)
 			}
 			if trial.Arguments, err = callArguments(cmd, args[1:]); err != nil {
 				return err
@@ -96,18 +108,22 @@ func randomID(prefix string) string { return prefix + strings.ToLower(rand.Text(
 // loadTableFor loads the table that a command names, or the one that serve
 // uses. Its mistakes are printed, and are bad usage.
 func loadTableFor(errOut io.Writer, path string) (*router.Table, error) {
-	if path == "" {
-		path = routesPath()
-	}
-	table, err := router.Load(path, router.Env{Lookup: lookupEnv})
+	table, err := router.Load(cmp.Or(path, routesPath()), router.Env{Lookup: lookupEnv})
 	if err != nil {
 		printProblems(errOut, errOut, err)
 		return nil, exitCode(2)
 	}
-	for _, w := range table.Warnings() {
-		_, _ = fmt.Fprintf(errOut, "%s (warning)\n", w)
-	}
+	printWarnings(errOut, table.Warnings())
 	return table, nil
+}
+
+// noRoute tells which table has no such route, and how to name another.
+func noRoute(errOut io.Writer, table *router.Table, name, path string) {
+	hint := ""
+	if near := table.Closest(name); len(near) > 0 {
+		hint = fmt.Sprintf(" (did you mean %s?)", near[0])
+	}
+	_, _ = fmt.Fprintf(errOut, "bridge: %s has no route %q%s; name another table with --routes or BRIDGE_ROUTES\n", cmp.Or(path, routesPath()), name, hint)
 }
 
 // callArguments are the JSON text on the command line, or standard input's.

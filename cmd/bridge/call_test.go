@@ -166,6 +166,23 @@ func TestCallExitsWith1WhenTheAgentGetsAFailure(t *testing.T) {
 	}
 }
 
+func TestCallOfAnUnknownFunctionNamesTheTable(t *testing.T) {
+	b := newCallBench(t, greetTable, hello)
+	for name, want := range map[string]string{
+		"great":   "bridge: " + b.routes + " has no route \"great\" (did you mean greet?); name another table with --routes or BRIDGE_ROUTES\n",
+		"weather": "bridge: " + b.routes + " has no route \"weather\"; name another table with --routes or BRIDGE_ROUTES\n",
+	} {
+		code, out, errOut := command(t, "", "call", "--routes", b.routes, name, "{}")
+		if code != 1 || !strings.Contains(out, `"success":false`) || errOut != want {
+			t.Errorf("exit code %d, printed %q and %q; want 1, a tool_result and %q", code, out, errOut, want)
+		}
+		t.Setenv("BRIDGE_ROUTES", b.routes)
+		if _, _, errOut = command(t, "", "call", name, "{}"); errOut != want {
+			t.Errorf("with BRIDGE_ROUTES: printed %q, want %q", errOut, want)
+		}
+	}
+}
+
 func TestCallDryRunShowsTheRequestAndSendsNothing(t *testing.T) {
 	const secret = "s3cr3t-value"
 	t.Setenv("CALL_TEST_TOKEN", secret)
@@ -214,8 +231,8 @@ func TestCallExitsWith2OnBadUsage(t *testing.T) {
 		args []string
 		says string
 	}{
-		"no name":           {[]string{"--routes", b.routes}, "arg"},
-		"too many":          {[]string{"--routes", b.routes, "greet", "{}", "{}"}, "arg"},
+		"no name":           {[]string{"--routes", b.routes}, "NAME is missing"},
+		"too many":          {[]string{"--routes", b.routes, "greet", "{}", "{}"}, "got 3"},
 		"unknown flag":      {[]string{"--routs", b.routes, "greet", "{}"}, "--routs"},
 		"no table":          {[]string{"--routes", bad + ".not", "greet", "{}"}, "no such file"},
 		"bad table":         {[]string{"--routes", bad, "greet", "{}"}, "bad.yaml:4:10: "},

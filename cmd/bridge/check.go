@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,8 @@ func newCheckCmd() *cobra.Command {
 		Short: "Validate route tables and print every problem with its place",
 		Long: "Validate route tables: each FILE is one, a directory of *.yaml files too. Without FILE it is\n" +
 			"the table that serve uses, $BRIDGE_ROUTES or routes.yaml. Every problem is printed as\n" +
-			"file:line:column: message. The exit code is 0 for valid tables, 1 for problems.",
+			"file:line:column: message; what is odd but no mistake is a warning, on standard error. The exit\n" +
+			"code is 0 for valid tables, 1 for problems.",
 		Example: "  bridge check\n  bridge check routes.yaml\n  bridge check --no-env deploy/routes/",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -42,15 +44,21 @@ func check(out, errOut io.Writer, paths []string, env router.Env) error {
 			printProblems(out, errOut, err)
 			continue
 		}
-		for _, w := range table.Warnings() {
-			_, _ = fmt.Fprintf(errOut, "%s (warning)\n", w)
-		}
+		warnings := slices.Concat(table.Warnings(), table.ToolWarnings())
+		slices.SortStableFunc(warnings, router.Problem.Compare)
+		printWarnings(errOut, warnings)
 		_, _ = fmt.Fprintf(out, "%s: %s, valid\n", path, countRoutes(len(table.Routes())))
 	}
 	if bad {
 		return exitCode(1)
 	}
 	return nil
+}
+
+func printWarnings(errOut io.Writer, warnings router.Problems) {
+	for _, w := range warnings {
+		_, _ = fmt.Fprintf(errOut, "%s (warning)\n", w)
+	}
 }
 
 // printProblems prints the mistakes of a table on standard output, where they

@@ -78,6 +78,49 @@ func TestCheckWithoutEnvironmentWarnsOfUnsetVariables(t *testing.T) {
 	}
 }
 
+func TestCheckPrintsWarningsInTheOrderOfTheFile(t *testing.T) {
+	t.Parallel()
+	code, out, errOut := checked(t, `version: 1
+routes:
+  crm.find: http://host/:id
+  get: { url: "http://host/{id}", description: Get one. }
+  put: { url: http://host/$X, method: PUT }
+`, router.Env{})
+	const want = `routes.yaml:3:3: routes.crm.find: the API takes letters, digits, _ and - in the name of a function, nothing else (warning)
+routes.yaml:3:13: routes.crm.find: :id is sent as it stands; write {id} (warning)
+routes.yaml:4:3: routes.get: has a description and no parameters: bridge tools leaves it out (warning)
+routes.yaml:5:15: routes.put.url: $X is sent as it stands; write ${X} for the variable, or $$X (warning)
+`
+	if code != 0 || out != "routes.yaml: 3 routes, valid\n" || errOut != want {
+		t.Errorf("exit %d, printed %q and\n%swant\n%s", code, out, errOut, want)
+	}
+}
+
+func TestToolsSaysWhichRoutesAreNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "own.yaml")
+	t.Setenv("BRIDGE_ROUTES", path)
+	const (
+		published = "  f: { url: \"http://h/${NOT_SET}\", description: x, parameters: {} }\n"
+		described = "  g: { url: http://h/, description: x }\n"
+	)
+	for routes, want := range map[string]string{
+		published:                        "",
+		published + "  h: http://h/$X\n": "", // of no concern to tools
+		published + described:            path + ":4:3: routes.g: has a description and no parameters: bridge tools leaves it out (warning)\n",
+		described: path + ":3:3: routes.g: has a description and no parameters: bridge tools leaves it out (warning)\n" +
+			"bridge: no route has both description and parameters, so there are no tools\n",
+		"  h: http://h/\n": "bridge: no route has both description and parameters, so there are no tools\n",
+	} {
+		if err := os.WriteFile(path, []byte("version: 1\nroutes:\n"+routes), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, out, errOut := command(t, "", "tools")
+		if code != 0 || !strings.HasPrefix(out, "[") || errOut != want {
+			t.Errorf("%s: exit %d, printed %q and %q; want %q", routes, code, out, errOut, want)
+		}
+	}
+}
+
 func TestCheckOfSeveralTablesGoesOnAfterABadOne(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -21,7 +21,12 @@ func TestUnknownCommandsAndFlagsAreBadUsage(t *testing.T) {
 	t.Parallel()
 	lines := map[string]string{
 		"help nope":       "bridge: unknown command \"nope\"; `bridge --help` lists the commands\n",
-		"serv":            "bridge: unknown command \"serv\"; `bridge --help` lists the commands\n",
+		"serv":            "bridge: unknown command \"serv\": did you mean serve? `bridge --help` lists the commands\n",
+		"frobnicate":      "bridge: unknown command \"frobnicate\"; `bridge --help` lists the commands\n",
+		"help tool":       "bridge: unknown command \"tool\": did you mean tools? `bridge --help` lists the commands\n",
+		"demo surplus":    "bridge: bridge demo takes no arguments, got \"surplus\"; see `bridge demo --help`\n",
+		"call":            "bridge: NAME is missing: bridge call NAME [ARGS]; see `bridge call --help`\n",
+		"call f { }":      "bridge: bridge call NAME [ARGS] takes two arguments, got 3: put ARGS in single quotes; see `bridge call --help`\n",
 		"--verbose":       "bridge: unknown flag: --verbose; `bridge --help` shows the flags\n",
 		"demo --stai":     "bridge: unknown flag: --stai; `bridge demo --help` shows the flags\n",
 		"call --metadata": "bridge: flag needs an argument: --metadata; `bridge call --help` shows the flags\n",
@@ -70,6 +75,9 @@ func TestVersionNamesTheProgram(t *testing.T) {
 	code, out, _ := command(t, "", "version")
 	if code != 0 || !strings.HasPrefix(out, "functionbridge "+version+", commit ") || !strings.Contains(out, ", go1.") || strings.Count(out, "\n") != 1 {
 		t.Errorf("exit code %d, %q", code, out)
+	}
+	if code, flag, errOut := command(t, "", "--version"); code != 0 || flag != out || errOut != "" {
+		t.Errorf("--version: exit code %d, %q and %q; want %q", code, flag, errOut, out)
 	}
 }
 
@@ -325,6 +333,24 @@ func TestServeRefusesATableWithMistakesAndNamesAll(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "bridge.db")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a journal was made (%v)", err)
+	}
+}
+
+// What is odd in a table is logged once, at the start; what matters to tools alone is
+// not.
+func TestServeLogsTheWarningsOfItsTableOnce(t *testing.T) {
+	t.Parallel()
+	r := newServeRig(t)
+	routes := filepath.Join(r.dir, "odd.yaml")
+	if err := os.WriteFile(routes, []byte("version: 1\nroutes:\n  f: {url: \"http://h/:id\", description: x}\n  g: http://h/\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := startServe(t, append(r.env, "BRIDGE_ROUTES="+routes)...)
+	p.signal(t)
+	code, printed := p.wait(t), p.logs.String()
+	want := `"msg":"check the route table","warning":"` + routes + `:3:12: routes.f.url: :id is sent as it stands; write {id}"`
+	if code != 0 || strings.Count(printed, want) != 1 || strings.Count(printed, "odd.yaml:") != 1 {
+		t.Errorf("exit code %d, printed\n%swant once\n%s", code, printed, want)
 	}
 }
 

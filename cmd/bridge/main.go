@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"functionbridge/internal/router"
 )
 
 func main() {
@@ -40,15 +42,18 @@ func run(s signals, args []string, in io.Reader, out, errOut io.Writer) int {
 
 func newRootCmd(hurry context.Context) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "bridge",
-		Short:         "Run the function calls of OpenAI agent sessions against your HTTP services",
+		Use:   "bridge",
+		Short: "Run the function calls of OpenAI agent sessions against your HTTP services",
+		Long: "Run the function calls of OpenAI agent sessions against your HTTP services.\n\n" +
+			"Settings are environment variables: `bridge serve --help` lists them.",
 		Example:       "  bridge demo\n  bridge check routes.yaml\n  bridge serve",
+		Version:       versionLine(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unknown command %q; `bridge --help` lists the commands", args[0])
+				return unknownCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
@@ -56,6 +61,8 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; `%s --help` shows the flags", err, cmd.CommandPath())
 	})
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print what bridge version prints")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(newHelpCmd())
 	//nolint:contextcheck // each command gets its context when it is run
@@ -76,17 +83,29 @@ func newHelpCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef("unknown command %q; `bridge --help` lists the commands", strings.Join(args, " "))
+				return unknownCommand(cmd.Root(), strings.Join(args, " "))
 			}
 			return about.Help()
 		},
 	}
 }
 
+// unknownCommand says so, with the command that was probably meant.
+func unknownCommand(root *cobra.Command, name string) error {
+	var known []string
+	for _, c := range root.Commands() {
+		known = append(known, c.Name())
+	}
+	if meant := router.Nearest(name, known); meant != "" {
+		return usagef("unknown command %q: did you mean %s? `bridge --help` lists the commands", name, meant)
+	}
+	return usagef("unknown command %q; `bridge --help` lists the commands", name)
+}
+
 // usageArgs turns a complaint about the number of arguments into bad usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
-		check = cobra.NoArgs
+		check = noArgs
 	}
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -94,6 +113,13 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // usageError is a mistake in the command line, a setting or the route table: exit code 2.

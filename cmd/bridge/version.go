@@ -20,10 +20,14 @@ func newVersionCmd() *cobra.Command {
 		Short:   "Print version, commit and Go version",
 		Example: "  bridge version",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "functionbridge %s, commit %s, %s\n", version, buildCommit(), runtime.Version())
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
 			return err
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("functionbridge %s, commit %s, %s", version, buildCommit(), runtime.Version())
 }
 
 // buildCommit is the commit that the linker was told, else the one that the Go tool stamped.

@@ -155,12 +155,15 @@ type tool struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
+// IsTool says that the route can be published: the API wants both.
+func (r *Route) IsTool() bool { return r.Description != "" && r.Parameters != nil }
+
 // Tools is the agent.tools JSON array: the routes that have a description and
 // parameters, in file order, the parameters as they are written.
 func (t *Table) Tools() []byte {
 	tools := []tool{}
 	for _, r := range t.routes {
-		if r.Description != "" && r.Parameters != nil {
+		if r.IsTool() {
 			tools = append(tools, tool{"function", r.Name, r.Description, r.Parameters})
 		}
 	}
