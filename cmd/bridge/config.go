@@ -23,37 +23,37 @@ import (
 // it, parse makes settings of it. Every field is a string, because envconfig's
 // own conversion stops at the first mistake and prints the value, which may be
 // a secret. The field names give the variables: BRIDGE_ and the words of the
-// name.
+// name; about is what the help says of each that is not refused.
 type environment struct {
-	Routes            string `split_words:"true" default:"routes.yaml"`
-	Sessions          string `split_words:"true"`
-	Agents            string `split_words:"true"`
+	Routes            string `split_words:"true" default:"routes.yaml" about:"the route table: a file, or a directory of *.yaml files"`
+	Sessions          string `split_words:"true" about:"ids of sessions to follow, separated by commas"`
+	Agents            string `split_words:"true" about:"ids of agents whose sessions are followed, likewise"`
 	SessionMetadata   string `split_words:"true"`
-	DiscoverInterval  string `split_words:"true" default:"15s"`
-	DatabaseURL       string `split_words:"true" default:"sqlite:bridge.db"`
-	Addr              string `split_words:"true" default:":8080"`
-	AdminAddr         string `split_words:"true" default:"127.0.0.1:8081"`
-	AdminToken        string `split_words:"true"`
-	MetricsAddr       string `split_words:"true"`
-	MaxCalls          string `split_words:"true" default:"256"`
-	APIRate           string `split_words:"true" default:"20"`
-	StreamIdleTimeout string `split_words:"true" default:"60s"`
-	ResyncInterval    string `split_words:"true" default:"30s"`
-	DrainTimeout      string `split_words:"true" default:"40s"`
+	DiscoverInterval  string `split_words:"true" default:"15s" about:"how often the sessions of these agents are listed"`
+	DatabaseURL       string `split_words:"true" default:"sqlite:bridge.db" about:"the journal, sqlite:PATH"`
+	Addr              string `split_words:"true" default:":8080" about:"listens for /healthz and /readyz"`
+	AdminAddr         string `split_words:"true" default:"127.0.0.1:8081" about:"listens for the admin API and metrics; off turns it off"`
+	AdminToken        string `split_words:"true" about:"bearer token of the admin listener; required unless that is on loopback"`
+	MetricsAddr       string `split_words:"true" about:"serves /metrics alone, without a token"`
+	MaxCalls          string `split_words:"true" default:"256" about:"requests to services at once"`
+	APIRate           string `split_words:"true" default:"20" about:"requests a second to the Agents API, streams and results apart"`
+	StreamIdleTimeout string `split_words:"true" default:"60s" about:"a stream without a byte for so long is opened again"`
+	ResyncInterval    string `split_words:"true" default:"30s" about:"how often a followed session is read besides its stream"`
+	DrainTimeout      string `split_words:"true" default:"40s" about:"how long a stop waits for calls in flight"`
 	Retention         string `split_words:"true"`
 	JournalPayloads   string `split_words:"true"`
-	LogLevel          string `split_words:"true" default:"info"`
-	LogFormat         string `split_words:"true"`
+	LogLevel          string `split_words:"true" default:"info" about:"debug, info, warn or error"`
+	LogFormat         string `split_words:"true" about:"json or text; unset, text on a terminal"`
 }
 
 // apiEnvironment holds the variables that the SDK's users know: OPENAI_ and the
 // words of the field's name. The address has a default here, because the SDK
 // takes a variable that is set to nothing for an address.
 type apiEnvironment struct {
-	APIKey        string `split_words:"true"`
-	BaseURL       string `split_words:"true" default:"https://api.openai.com/v1"`
-	OrgID         string `split_words:"true"`
-	ProjectID     string `split_words:"true"`
+	APIKey        string `split_words:"true" about:"the API key; required"`
+	BaseURL       string `split_words:"true" default:"https://api.openai.com/v1" about:"the API's address"`
+	OrgID         string `split_words:"true" about:"organization, sent with every request"`
+	ProjectID     string `split_words:"true" about:"project, sent with every request"`
 	WebhookSecret string `split_words:"true"`
 }
 
@@ -349,6 +349,27 @@ func environmentWarnings(environ []string) []string {
 	}
 	slices.Sort(warnings)
 	return warnings
+}
+
+// settingsHelp lists the settings that are not refused, each with its meaning and
+// its default.
+func settingsHelp() string {
+	var out strings.Builder
+	list := func(prefix string, t reflect.Type) {
+		for field := range t.Fields() {
+			about := field.Tag.Get("about")
+			if about == "" {
+				continue
+			}
+			if preset := field.Tag.Get("default"); preset != "" {
+				about += " (default " + preset + ")"
+			}
+			fmt.Fprintf(&out, "  %-27s  %s\n", prefix+strings.ToUpper(splitWords(field.Name)), about)
+		}
+	}
+	list("OPENAI_", reflect.TypeFor[apiEnvironment]())
+	list("BRIDGE_", reflect.TypeFor[environment]())
+	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // variableNames lists every BRIDGE_ variable, derived from the struct as envconfig does.

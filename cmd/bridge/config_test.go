@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,38 @@ import (
 
 	"functionbridge/internal/agentsim"
 )
+
+// The help is made from the settings: each stands there with its default, but for
+// those that are refused whatever they hold.
+func TestServeHelpListsEverySettingWithItsDefault(t *testing.T) {
+	t.Parallel()
+	_, out, _ := command(t, "", "serve", "--help")
+	lines := map[string]string{}
+	for _, line := range regexp.MustCompile(`(?m)^  ((?:BRIDGE|OPENAI)_[A-Z_]+)  +(\S.*)$`).FindAllStringSubmatch(out, -1) {
+		lines[line[1]] = line[2]
+	}
+	for prefix, fields := range map[string]reflect.Type{"BRIDGE_": reflect.TypeFor[environment](), "OPENAI_": reflect.TypeFor[apiEnvironment]()} {
+		for field := range fields.Fields() {
+			name := prefix + strings.ToUpper(splitWords(field.Name))
+			line, listed := lines[name]
+			delete(lines, name)
+			refused := strings.Contains(withValues(t, map[string]string{name: "x"}), "is not supported yet: unset it")
+			if listed == refused {
+				t.Errorf("%s: listed %t, refused %t", name, listed, refused)
+			}
+			preset := field.Tag.Get("default")
+			if listed && (preset != "") != strings.HasSuffix(line, " (default "+preset+")") {
+				t.Errorf("%s has the default %q, the help says %s", name, preset, line)
+			}
+		}
+	}
+	for name := range lines {
+		t.Errorf("the help lists %s, which is no setting", name)
+	}
+	if _, out, _ := command(t, "", "--help"); !strings.Contains(out, "environment variables: `bridge serve --help`") {
+		t.Errorf("the help of the program does not point to the settings:\n%s", out)
+	}
+}
 
 // setEnvironment sets these variables and unsets every other one that is ours.
 func setEnvironment(t *testing.T, values map[string]string) {

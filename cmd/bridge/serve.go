@@ -34,7 +34,8 @@ func newServeCmd(hurry context.Context) *cobra.Command {
 		Short: "Run the daemon until SIGINT or SIGTERM, then drain",
 		Long: "serve follows the sessions that the settings name, runs their function calls by the route\n" +
 			"table, and posts the results. It stops with the first SIGINT or SIGTERM and lets calls in\n" +
-			"flight finish; a second signal cuts that short.",
+			"flight finish; a second signal cuts that short.\n\n" +
+			"Its settings are environment variables; an empty one counts as unset:\n" + settingsHelp(),
 		Example: "  OPENAI_API_KEY=sk-… BRIDGE_SESSIONS=sess_1 bridge serve",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := loadSettings()
