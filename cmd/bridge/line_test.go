@@ -482,20 +482,30 @@ func TestCallThatTheFirstReadDidNotShowIsFound(t *testing.T) {
 
 func TestResultThatADeadProcessPostedUnrecordedIsConfirmed(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, agentsim.Kind(), slowly, nil)
-		id := l.follow(t)
-		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
-		pass(time.Second)
-		l.stop(t, time.Millisecond)
-		result := fmt.Sprintf(`{"events":[{"type":"agent.session.input.tool_result","turn_id":%q,"call_id":"c1","success":true,"output":"x"}]}`, turn)
-		if err := l.client.Submit(t.Context(), id, "key", []byte(result)); err != nil {
-			t.Fatal(err)
-		}
-		l.start(t)
-		pass(2 * time.Minute)
-		l.wantState(t, id, turn, "c1", journal.Confirmed)
-	})
+	for name, requests := range map[string]int{"the call is listed no more": 1, "an old snapshot lists it once more": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, agentsim.Kind(), slowly, nil)
+				id := l.follow(t)
+				turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
+				pass(time.Second)
+				l.stop(t, time.Millisecond)
+				if requests > 1 {
+					l.fault(t, agentsim.Fault{Kind: agentsim.FaultStale, On: agentsim.GetSession, SessionID: id})
+				}
+				result := fmt.Sprintf(`{"events":[{"type":"agent.session.input.tool_result","turn_id":%q,"call_id":"c1","success":true,"output":"x"}]}`, turn)
+				if err := l.client.Submit(t.Context(), id, "key", []byte(result)); err != nil {
+					t.Fatal(err)
+				}
+				l.start(t)
+				pass(50 * time.Second) // the service takes longer
+				l.wantState(t, id, turn, "c1", journal.Confirmed)
+				l.wantRequests(t, "c1", requests)
+				pass(time.Minute) // the service ends
+			})
+		})
+	}
 }
 
 func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {

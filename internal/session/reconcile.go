@@ -135,6 +135,7 @@ func (f *follower) resume(unsettled []journal.Call) {
 	for _, call := range unsettled {
 		call.Owner = f.m.cfg.Owner
 		t := newTask(f, call)
+		t.resumed = true
 		f.tasks[call.Key] = t
 		switch {
 		case call.State == journal.Answered:

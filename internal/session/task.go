@@ -22,6 +22,9 @@ type task struct {
 	done chan struct{}
 
 	busy bool
+	// resumed: an earlier process had the call, and may have posted a result
+	// and died before the row said so.
+	resumed bool
 	// ended: the turn is over and nobody waits for the result.
 	ended bool
 	// settling and probing keep a question to the API from being asked twice at once.
@@ -183,6 +186,8 @@ func (t *task) stopped(err error) {
 	t.idle()
 	switch {
 	case t.call.State.Settled():
+	case t.ended && t.resumed:
+		t.search()
 	case t.ended:
 		t.settle(journal.Abandoned)
 	case t.f.draining || t.ctx.Err() != nil:
@@ -234,9 +239,7 @@ func (t *task) end() {
 		if t.busy {
 			t.cancel(errTurnEnded)
 		} else {
-			// The process that ran it may have posted its result and died before
-			// the row said so.
-			t.search()
+			t.search() // only a resumed call is not busy here
 		}
 	case t.call.State == journal.InDoubt:
 		t.settle(journal.Abandoned)
