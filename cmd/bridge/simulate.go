@@ -26,6 +26,13 @@ func newSimulateCmd() *cobra.Command {
 		Short: "Serve a simulated Agents API for your own tests",
 		Long: `Serve a simulated Agents API. Any bearer key is right.
 
+How it behaves where the API's documents leave it open (--mode):
+  kind           nothing is late or repeated
+  hostile        sessions are read up to 2 s late, snapshots and events come again, results are refused
+                 for the first 150 ms, streams are framed as oddly as the standard allows
+  hostile-other  late and repeated too; the session stays in_progress while calls are pending, late
+                 results get 409, async calls are not listed
+
 A user message is read line by line:
   call NAME {json}     the agent calls this function; the rest of the line is the arguments
   (a blank line)       the next step begins; the calls of one step are made at once
@@ -35,6 +42,9 @@ Further lines: @async NAME {json}, @text N, @wait 200ms, @approval, @connection,
   GET  /_sim/results   the tool results received
   GET  /_sim/requests  counts of requests
   POST /_sim/faults    sets a fault, e.g. {"kind":"status","on":"post_events","status":503,"count":2}
+  GET  /_sim/faults    the faults that wait; DELETE takes them back
+
+` + agentsim.FaultHelp() + `
 
 A script gives the turns that the messages of a session start, whatever they say, and faults:
   options: {base: kind, register_delay: 150ms}

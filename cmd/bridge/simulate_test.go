@@ -121,6 +121,19 @@ func TestSimulateHelpShowsAScriptThatIsRead(t *testing.T) {
 	}
 }
 
+func TestSimulateHelpNamesEveryMode(t *testing.T) {
+	t.Parallel()
+	modes, _, _ := strings.Cut(newSimulateCmd().Long, "A user message")
+	for mode := range agentsim.Positions() {
+		if !strings.Contains(modes, "\n  "+mode+"  ") {
+			t.Errorf("%s is missing in\n%s", mode, modes)
+		}
+	}
+	if !strings.Contains(newSimulateCmd().Long, agentsim.FaultHelp()) {
+		t.Error("the faults are missing")
+	}
+}
+
 func TestSimulateRefusesBadUsage(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")

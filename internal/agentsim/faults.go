@@ -1,7 +1,6 @@
 package agentsim
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,41 +61,98 @@ type Fault struct {
 	N          int
 }
 
-func (k FaultKind) ofStream() bool {
-	switch k {
-	case FaultCut, FaultEOF, FaultSilence, FaultDuplicate, FaultError, FaultErrorNull, FaultMalformed, FaultEmptyData,
-		FaultLongLine, FaultComment:
-		return true
-	default:
-		return false
+// faultInfo says of a kind which requests it may strike (anyRequest, aStream or the one it is made for) and what
+// happens.
+type faultInfo struct {
+	kind     FaultKind
+	on, does string
+}
+
+const (
+	anyRequest = "any"
+	aStream    = "stream"
+)
+
+// faultInfos lists every kind.
+func faultInfos() []faultInfo {
+	return []faultInfo{
+		{FaultStatus, anyRequest, "answered with status (500), retry_after and body; nothing is done"},
+		{FaultHTML, anyRequest, "answered with 200 and HTML, as a proxy does"},
+		{FaultDrop, anyRequest, "the connection breaks; nothing is done"},
+		{FaultHang, anyRequest, "no answer"},
+		{FaultDelay, anyRequest, "answered after delay"},
+		{FaultLostReply, anyRequest, "done, but the connection breaks before the answer"},
+		{FaultForget, PostEvents.String(), "answered with 202, never done; keep_key answers repeats of the key likewise"},
+		{FaultMute, OpenStream.String(), "headers, and then nothing"},
+		{FaultStale, GetSession.String(), "the session as it was when the fault was set"},
+		{FaultCut, aStream, "half a frame, then the connection breaks"},
+		{FaultEOF, aStream, "a clean end"},
+		{FaultSilence, aStream, "no byte any more, and no end"},
+		{FaultDuplicate, aStream, "the last event again"},
+		{FaultError, aStream, "an error event"},
+		{FaultErrorNull, aStream, `the next event carries "error":null`},
+		{FaultMalformed, aStream, "a frame that is not JSON"},
+		{FaultEmptyData, aStream, "data: and nothing more"},
+		{FaultLongLine, aStream, "an event with a line of n bytes (1 MiB)"},
+		{FaultComment, aStream, "a comment and nothing else"},
 	}
 }
 
-func (f Fault) check() error {
-	switch f.Kind {
-	case FaultStatus, FaultHTML, FaultDrop, FaultHang, FaultDelay, FaultLostReply:
-		return nil
-	case FaultForget:
-		if f.On != PostEvents {
-			return errors.New("fault forget: on must be post_events")
-		}
-		return nil
-	case FaultMute:
-		if f.On != OpenStream {
-			return errors.New("fault mute: on must be open_stream")
-		}
-		return nil
-	case FaultStale:
-		if f.On != GetSession {
-			return errors.New("fault stale: on must be get_session")
-		}
-		return nil
-	default:
-		if !f.Kind.ofStream() {
-			return fmt.Errorf("unknown fault %q", f.Kind)
-		}
-		return nil
+// info is what there is to say of a kind, with the known ones in the error for another.
+func (k FaultKind) info() (faultInfo, error) {
+	infos := faultInfos()
+	if i := slices.IndexFunc(infos, func(f faultInfo) bool { return f.kind == k }); i >= 0 {
+		return infos[i], nil
 	}
+	known := make([]string, len(infos))
+	for i, f := range infos {
+		known[i] = string(f.kind)
+	}
+	if k == "" {
+		return faultInfo{}, fmt.Errorf("the kind of the fault is missing; one of %s", strings.Join(known, ", "))
+	}
+	return faultInfo{}, fmt.Errorf("unknown fault %q; one of %s", k, strings.Join(known, ", "))
+}
+
+func (k FaultKind) ofStream() bool {
+	info, _ := k.info()
+	return info.on == aStream
+}
+
+func (f Fault) check() error {
+	info, err := f.Kind.info()
+	switch {
+	case err != nil:
+		return err
+	case info.on != anyRequest && info.on != aStream && info.on != f.On.String():
+		return fmt.Errorf("fault %s: on must be %s", f.Kind, info.on)
+	}
+	return nil
+}
+
+// FaultHelp describes faults for people: their kinds, and what their keys mean.
+func FaultHelp() string {
+	var out strings.Builder
+	section := func(title string, in func(on string) bool) {
+		out.WriteString(title)
+		for _, f := range faultInfos() {
+			if in(f.on) {
+				fmt.Fprintf(&out, "    %-10s  %s\n", f.kind, f.does)
+			}
+		}
+	}
+	names := endpointNames()
+	section("  Kinds that strike a request to on:\n", func(on string) bool { return on == anyRequest })
+	out.WriteString("  on is one of " + strings.Join(names[:6], ", ") + ",\n  " + strings.Join(names[6:otherEndpoint], ", ") + ".\n")
+	for _, f := range faultInfos() {
+		if f.on != anyRequest && f.on != aStream {
+			fmt.Fprintf(&out, "    %-10s  %s alone: %s\n", f.kind, f.on, f.does)
+		}
+	}
+	section("  Kinds that strike open streams, at once or with the after-th event:\n", func(on string) bool { return on == aStream })
+	out.WriteString("  Further keys: session_id (else any), count (1; negative without end), skip (requests that pass before),\n" +
+		"  for (such as 10s: without count, every request so long).")
+	return out.String()
 }
 
 // Fault sets a mishap. The error says what is wrong with it.

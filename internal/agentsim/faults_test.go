@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,6 +53,51 @@ func TestStatusFaultsStrikeAsOftenAsToldAndNothingHappens(t *testing.T) {
 			t.Errorf("after the fault: %d, %d results", got.status, len(sim.Results(id)))
 		}
 	})
+}
+
+// Every kind in the help can be set as it says there, and no constant is left out.
+func TestFaultHelpListsEveryKindThatCanBeSet(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("faults.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sim, client := serve(t, agentsim.Kind())
+	constants := regexp.MustCompile(`(?m)^\tFault\w+ +FaultKind = "(\w+)"`).FindAllSubmatch(source, -1)
+	listed := regexp.MustCompile(`(?m)^    (\w+)  +\S`).FindAllStringSubmatch(agentsim.FaultHelp(), -1)
+	if len(constants) < 19 || len(listed) != len(constants) {
+		t.Fatalf("%d kinds, %d are listed", len(constants), len(listed))
+	}
+	for _, constant := range constants {
+		kind := string(constant[1])
+		alone := regexp.MustCompile(`(?m)^    ` + kind + ` +(\w+) alone: `).FindStringSubmatch(agentsim.FaultHelp())
+		fault, wrong := `{"kind":"`+kind+`","on":"list_turns"}`, 204
+		if alone != nil {
+			wrong = 400
+			if got := request(t, client, http.MethodPost, "/_sim/faults", `{"kind":"`+kind+`","on":"`+alone[1]+`"}`); got.status != 204 {
+				t.Errorf("%s on %s: %d %s", kind, alone[1], got.status, got.body)
+			}
+		}
+		if got := request(t, client, http.MethodPost, "/_sim/faults", fault); got.status != wrong {
+			t.Errorf("%s on list_turns: %d, want %d", kind, got.status, wrong)
+		}
+	}
+	sim.ClearFaults()
+}
+
+func TestUnknownFaultsAreToldWithTheKnownOnes(t *testing.T) {
+	t.Parallel()
+	_, client := serve(t, agentsim.Kind())
+	for fault, want := range map[string]string{
+		`{"kind":"explode"}`: "unknown fault 'explode'; one of status, html, drop, hang, delay, lost_reply, forget, mute, stale, cut, eof, ",
+		`{"on":"get_agent"}`: "the kind of the fault is missing; one of status, html, ",
+		`{"kind":"status"}`:  "fault status: on is missing; one of create_session, ",
+	} {
+		got := request(t, client, http.MethodPost, "/_sim/faults", fault)
+		if message := strings.ReplaceAll(gjson.Get(got.body, "error.message").String(), `"`, "'"); got.status != 400 || !strings.HasPrefix(message, want) {
+			t.Errorf("%s: %d %s", fault, got.status, message)
+		}
+	}
 }
 
 func TestFaultWithADurationLapses(t *testing.T) {

@@ -141,7 +141,7 @@ faults:
 	want := []string{
 		"s.yaml:2:1: unknown key \"optoins\"", "s.yaml:6:22: want JSON in quotes", "s.yaml:7:11: an action is one of",
 		"s.yaml:8:11: call g: arguments are not JSON", "s.yaml:9:18: want a duration", "s.yaml:10:9: want a list",
-		"s.yaml:11:15: message stands alone", "s.yaml:12:15: line 1: call f", "s.yaml:14:5: fault bang", "s.yaml:15:5: fault status: on is missing",
+		"s.yaml:11:15: message stands alone", "s.yaml:12:15: line 1: call f", `s.yaml:14:5: unknown fault "bang"; one of status, `, "s.yaml:15:5: fault status: on is missing",
 		"s.yaml:16:5: no session exists yet", "s.yaml:17:44: want a whole number",
 	}
 	for _, w := range want {

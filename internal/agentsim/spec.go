@@ -33,7 +33,10 @@ func (spec faultSpec) fault() (Fault, error) {
 		Kind: FaultKind(spec.Kind), SessionID: spec.SessionID, Count: spec.Count, Skip: spec.Skip, Status: spec.Status,
 		RetryAfter: spec.RetryAfter, Body: spec.Body, KeepKey: spec.KeepKey, After: spec.After, N: spec.N,
 	}
-	var err error
+	_, err := f.Kind.info()
+	if err != nil {
+		return f, err
+	}
 	if f.For, err = duration("for", spec.For); err != nil {
 		return f, err
 	}
