@@ -135,7 +135,9 @@ func (d *document) syntaxError(data []byte, err error) {
 // syntaxHint says what is usually wrong where the library stops with this message,
 // in this line and column.
 func syntaxHint(message, line string, column int) string {
-	before := string([]rune(line)[:min(column-1, utf8.RuneCountInString(line))])
+	runes := []rune(line)
+	at := min(column-1, len(runes))
+	before, after := string(runes[:at]), string(runes[at:])
 	indentation := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 	switch {
 	case strings.Contains(indentation, "\t"):
@@ -144,6 +146,10 @@ func syntaxHint(message, line string, column int) string {
 		return `: inside { }, commas stand between the entries, and a value that holds { } , or ": " in quotes`
 	case strings.Contains(message, "',' or ']'"):
 		return `: inside [ ], commas stand between the entries, and a value that holds [ ] { } , or ": " in quotes`
+	case strings.Contains(message, "did not find expected key") && strings.HasSuffix(before, "}"):
+		return ": quote a value that begins with {"
+	case strings.Contains(message, "cannot start any token") && strings.HasSuffix(before, " ") && after != "" && after[0] != '\t':
+		return ": quote a value that begins with " + after[:1]
 	case strings.Contains(message, "mapping values are not allowed") && strings.Contains(before, ": "):
 		return `: quote a value that holds ": "`
 	case strings.Contains(message, "mapping values are not allowed"):
