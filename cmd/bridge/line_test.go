@@ -508,6 +508,24 @@ func TestResultThatADeadProcessPostedUnrecordedIsConfirmed(t *testing.T) {
 	}
 }
 
+func TestOldSnapshotOfANewStreamConfirmsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Options{Replay: true}, ok, nil)
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultForget, On: agentsim.PostEvents, SessionID: id})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		pass(10 * time.Second)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultCut, SessionID: id}) // the next stream begins with an old, idle session
+		pass(5 * time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+		if results := l.sim.Results(id); len(results) != 1 {
+			t.Errorf("the session got %d results, want 1", len(results))
+		}
+	})
+}
+
 func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

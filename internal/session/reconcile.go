@@ -165,14 +165,17 @@ func (f *follower) stillListed(t *task, s snapshot) {
 }
 
 // notListed settles a task that the session no longer lists: an accepted result
-// has landed; for anything else the turn is asked. The lock is held.
+// has landed; for anything else the turn is asked. Only a read proves it: the
+// snapshot of an event may be one of long ago, sent again to a new stream. The
+// lock is held.
 func (f *follower) notListed(t *task, s snapshot) {
 	switch {
+	case !s.fresh:
 	case t.call.State == journal.Submitted:
 		if s.begun.Sub(t.call.SubmittedAt) > snapshotLag {
 			t.settle(journal.Confirmed)
 		}
-	case s.fresh && s.begun.Sub(t.lastSeen()) > snapshotLag:
+	case s.begun.Sub(t.lastSeen()) > snapshotLag:
 		f.probe(t)
 	}
 }
