@@ -26,58 +26,116 @@ const (
 	// logDelay is how long a line of routine may wait for others: under load a
 	// call's line would else cost as much as sending a request.
 	logDelay = 100 * time.Millisecond
-	// logRoom bounds what is gathered.
-	logRoom = 64 << 10
+	// logBatch is enough to be written early, and logRoom all that is kept while
+	// nobody reads the log.
+	logBatch = 64 << 10
+	logRoom  = 1 << 20
+	// logPatience bounds how long the last lines hold up a stop.
+	logPatience = time.Second
 )
 
-// logBuffer gathers log lines into larger writes. What it holds is lost when the
-// process is killed, so warnings and errors are not kept waiting: see promptly.
+// logBuffer gathers log lines into larger writes, made by a goroutine of its own:
+// a log that nobody reads must not hold up a call. What finds no room is dropped
+// and counted. What the buffer holds is lost when the process is killed, so
+// warnings and errors are not kept waiting: see promptly.
 type logBuffer struct {
 	out io.Writer
+	// some is sent to when the buffer is not empty any more, soon when it is to
+	// be written now; stop ends the goroutine, which closes done.
+	some, soon, stop, done chan struct{}
+	// told gets the number of dropped lines once there is room again.
+	told func(lines int)
 
-	mu    sync.Mutex
-	lines []byte
-	timer *time.Timer
+	mu      sync.Mutex
+	lines   []byte
+	spare   []byte
+	dropped int
 }
 
 func newLogBuffer(out io.Writer) *logBuffer {
-	b := &logBuffer{out: out, lines: make([]byte, 0, logRoom)}
-	b.timer = time.AfterFunc(time.Hour, b.flush)
-	b.timer.Stop()
-	return b
+	return &logBuffer{
+		out: out, some: make(chan struct{}, 1), soon: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
 }
 
 // Write implements io.Writer; it takes whole lines, as slog's handlers write them.
 func (b *logBuffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.lines)+len(line) > logRoom {
+		b.dropped++
+		return len(line), nil
+	}
 	if len(b.lines) == 0 {
-		b.timer.Reset(logDelay)
+		signalled(b.some)
 	}
 	b.lines = append(b.lines, line...)
-	if len(b.lines) >= logRoom {
-		b.write()
+	if len(b.lines) >= logBatch {
+		signalled(b.soon)
 	}
 	return len(line), nil
 }
 
-func (b *logBuffer) flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.write()
-}
-
-// write hands the lines over. A log that cannot be written stops nothing, and
-// there is nowhere to say so. The lock is held.
-func (b *logBuffer) write() {
-	b.timer.Stop()
-	if len(b.lines) > 0 {
-		_, _ = b.out.Write(b.lines)
-		b.lines = b.lines[:0]
+func signalled(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
-// promptly flushes the buffer behind a handler after every warning and error.
+// run writes until close.
+func (b *logBuffer) run() {
+	defer close(b.done)
+	timer := time.NewTimer(logDelay)
+	defer timer.Stop()
+	for {
+		select {
+		case <-b.some:
+		case <-b.stop:
+			b.write()
+			return
+		}
+		timer.Reset(logDelay)
+		select {
+		case <-timer.C:
+		case <-b.soon:
+		case <-b.stop:
+		}
+		b.write()
+	}
+}
+
+// write hands the lines over. A log that cannot be written stops nothing, and
+// there is nowhere to say so.
+func (b *logBuffer) write() {
+	b.mu.Lock()
+	lines, dropped := b.lines, b.dropped
+	b.lines, b.dropped = b.spare[:0], 0
+	b.mu.Unlock()
+	if len(lines) > 0 {
+		_, _ = b.out.Write(lines)
+	}
+	b.mu.Lock()
+	b.spare = lines
+	b.mu.Unlock()
+	if dropped > 0 {
+		b.told(dropped)
+	}
+}
+
+// close writes what is left, for a while.
+func (b *logBuffer) close() {
+	close(b.stop)
+	timer := time.NewTimer(logPatience)
+	defer timer.Stop()
+	select {
+	case <-b.done:
+	case <-timer.C:
+	}
+}
+
+// promptly has the buffer behind a handler written after every warning and error.
 type promptly struct {
 	slog.Handler
 
@@ -88,7 +146,7 @@ type promptly struct {
 func (h promptly) Handle(ctx context.Context, r slog.Record) error {
 	err := h.Handler.Handle(ctx, r)
 	if r.Level >= slog.LevelWarn {
-		h.buffer.flush()
+		signalled(h.buffer.soon)
 	}
 	return err
 }
@@ -104,11 +162,16 @@ func (h promptly) WithGroup(name string) slog.Handler {
 }
 
 // newServeLogger is newLogger for the daemon, whose routine lines are many; the
-// last of them are written by flush. On a terminal nothing waits.
-func newServeLogger(out io.Writer, level slog.Level, format string) (log *slog.Logger, flush func()) {
+// last of them are written by end. On a terminal nothing waits.
+func newServeLogger(out io.Writer, level slog.Level, format string) (log *slog.Logger, end func()) {
 	if f, ok := out.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
 		return newLogger(out, level, format), func() {}
 	}
 	buffer := newLogBuffer(out)
-	return slog.New(promptly{newLogger(buffer, level, format).Handler(), buffer}), buffer.flush
+	log = slog.New(promptly{newLogger(buffer, level, format).Handler(), buffer})
+	buffer.told = func(lines int) {
+		log.Warn("log lines were dropped, because nobody read them", "lines", lines)
+	}
+	go buffer.run()
+	return log, buffer.close
 }

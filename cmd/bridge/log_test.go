@@ -1,11 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // sink notes each write.
@@ -31,10 +34,11 @@ func TestLinesOfRoutineAreGatheredAndTroubleIsNot(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out sink
-		log, flush := newServeLogger(&out, slog.LevelInfo, "")
+		log, end := newServeLogger(&out, slog.LevelInfo, "")
 		for range 10 {
 			log.With("session_id", "s").Info("call forwarded")
 		}
+		synctest.Wait()
 		if n := out.lines(); n != 0 {
 			t.Errorf("%d lines were written at once", n)
 		}
@@ -44,11 +48,12 @@ func TestLinesOfRoutineAreGatheredAndTroubleIsNot(t *testing.T) {
 		}
 		log.Info("call forwarded")
 		log.WithGroup("g").Warn("stream ended")
+		synctest.Wait()
 		if n := out.lines(); n != 12 {
 			t.Errorf("%d lines stand after a warning, want 12", n)
 		}
 		log.Info("bridge stopped")
-		flush()
+		end()
 		if n := out.lines(); n != 13 {
 			t.Errorf("%d lines stand after the end, want 13", n)
 		}
@@ -57,10 +62,61 @@ func TestLinesOfRoutineAreGatheredAndTroubleIsNot(t *testing.T) {
 
 func TestManyLinesDoNotWait(t *testing.T) {
 	t.Parallel()
-	var out sink
-	log, _ := newServeLogger(&out, slog.LevelInfo, "")
-	log.Info("call forwarded", "reason", strings.Repeat("x", logRoom))
-	if n := out.lines(); n != 1 {
-		t.Errorf("%d lines stand, want 1", n)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var out sink
+		log, end := newServeLogger(&out, slog.LevelInfo, "")
+		log.Info("call forwarded", "reason", strings.Repeat("x", logBatch))
+		synctest.Wait()
+		if n := out.lines(); n != 1 {
+			t.Errorf("%d lines stand, want 1", n)
+		}
+		end()
+	})
+}
+
+// A pipe that nobody reads blocks who writes to it.
+func TestLogThatNobodyReadsHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reader, writer := io.Pipe()
+		log, end := newServeLogger(writer, slog.LevelInfo, "")
+		began := time.Now()
+		const lines = 10_000
+		for range lines {
+			log.Warn("call forwarded", "reason", strings.Repeat("x", 1000))
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the log held its writers up for %s", took)
+		}
+		read := make(chan string)
+		go func() {
+			text, _ := io.ReadAll(reader)
+			read <- string(text)
+		}()
+		pass(time.Second)
+		end()
+		_ = writer.Close()
+		text := <-read
+		kept := strings.Count(text, `"msg":"call forwarded"`)
+		_, told, _ := strings.Cut(text, `"msg":"log lines were dropped, because nobody read them","lines":`)
+		var dropped int
+		if _, err := fmt.Sscanf(told, "%d", &dropped); err != nil || kept+dropped != lines || kept == 0 {
+			t.Errorf("%d lines are kept and %d told to be dropped (%v), want %d together", kept, dropped, err, lines)
+		}
+	})
+}
+
+func TestLogThatIsNeverReadDoesNotHoldUpTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reader, writer := io.Pipe()
+		log, end := newServeLogger(writer, slog.LevelInfo, "")
+		log.Warn("call forwarded")
+		began := time.Now()
+		end()
+		if took := time.Since(began); took != logPatience {
+			t.Errorf("the end took %s, want %s", took, logPatience)
+		}
+		_ = reader.Close()
+	})
 }

@@ -54,8 +54,10 @@ const gcPercent = 400
 // serve runs the daemon until ctx ends, drains it until hurry ends or the drain
 // timeout is over, and takes it down.
 func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
-	log, flush := newServeLogger(logs, s.LogLevel, s.LogFormat)
-	defer flush()
+	log, end := newServeLogger(logs, s.LogLevel, s.LogFormat)
+	defer end()
+	// A reader of the log that goes away is no reason to go too.
+	signal.Ignore(syscall.SIGPIPE)
 	if _, set := lookupEnv("GOGC"); !set {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -147,6 +149,12 @@ func (d *daemon) takeDown() error {
 	return errors.Join(errs...)
 }
 
+// stopGrace is how long taking everything down may last after a drain. Only a
+// disk that hangs takes longer, and nothing ends a wait for that.
+const stopGrace = 10 * time.Second
+
+var errHangs = errors.New("the bridge could not be taken down in 10 s after the drain: the journal's disk may hang; what is unfinished is left as after a crash")
+
 // stop drains until the calls in flight have ended, the drain timeout is over
 // or hurry ends, and takes everything down.
 func (d *daemon) stop(hurry context.Context) error {
@@ -154,10 +162,25 @@ func (d *daemon) stop(hurry context.Context) error {
 	d.log.InfoContext(hurry, "draining", "timeout", d.settings.DrainTimeout.String())
 	ctx, cancel := context.WithTimeout(hurry, d.settings.DrainTimeout)
 	defer cancel()
-	d.sessions.Drain(ctx)
-	err := d.takeDown()
-	d.log.InfoContext(hurry, "bridge stopped")
-	return err
+	down := make(chan error, 1)
+	go func() {
+		d.sessions.Drain(ctx)
+		down <- d.takeDown()
+	}()
+	select {
+	case err := <-down:
+		d.log.InfoContext(hurry, "bridge stopped")
+		return err
+	case <-overdue(ctx):
+		return errHangs
+	}
+}
+
+// overdue returns a channel that is closed stopGrace after the end of ctx.
+func overdue(ctx context.Context) <-chan struct{} {
+	late := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(stopGrace, func() { close(late) }) })
+	return late
 }
 
 func (d *daemon) loadTable(context.Context) error {

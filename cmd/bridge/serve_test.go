@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"functionbridge/internal/agentsim"
 	"functionbridge/internal/journal"
+	"functionbridge/internal/session"
 )
 
 // bridgeUnderTest is a daemon with everything around it: the simulated API and
@@ -153,4 +156,30 @@ func TestServeAnswersACall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A disk that hangs keeps the journal from closing, and the process from ending.
+func TestStopEndsThoughSomethingCannotBeTakenDown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		for name, hurried := range map[string]bool{"after the drain timeout": false, "after the second signal": true} {
+			log := slog.New(slog.DiscardHandler)
+			d := &daemon{log: log, settings: settings{DrainTimeout: 40 * time.Second}, sessions: session.New(session.Config{Logger: log})}
+			d.onStop(func() error { <-release; return nil })
+			hurry, cancel := context.WithCancel(t.Context())
+			want := d.settings.DrainTimeout + stopGrace
+			if hurried {
+				cancel()
+				want = stopGrace
+			}
+			began := time.Now()
+			if err := d.stop(hurry); !errors.Is(err, errHangs) || time.Since(began) != want {
+				t.Errorf("%s: ended after %s with %v, want %s and an error", name, time.Since(began), err, want)
+			}
+			cancel()
+		}
+		close(release)
+		synctest.Wait()
+	})
 }

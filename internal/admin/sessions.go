@@ -176,7 +176,7 @@ func (s *Sessions) Unfollow(w http.ResponseWriter, r *http.Request) {
 
 func checkSessionID(id string) error {
 	switch {
-	case strings.TrimSpace(id) == "":
+	case strings.TrimSpace(id) == "", id == ".", id == "..":
 		return errors.New("session_id must be the id of a session")
 	case len(id) > maxSessionID, !utf8.ValidString(id), strings.ContainsFunc(id, unicode.IsControl):
 		return errors.New("session_id must be at most 512 bytes of UTF-8 without control characters")
