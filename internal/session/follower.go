@@ -330,6 +330,11 @@ func (f *follower) streamOnce() (reason string, err error) {
 		cancel()
 	})
 	defer watchdog.Stop()
+	defer func() {
+		if reason == reasonIdle {
+			err = fmt.Errorf("not a byte came for %s", f.m.cfg.IdleTimeout)
+		}
+	}()
 	// The session is read once the subscription stands, or without it when the
 	// headers are slow to come.
 	early := time.AfterFunc(headersWait, func() { f.ask(priorityConnect) })

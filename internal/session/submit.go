@@ -180,11 +180,10 @@ func (t *task) refuse(status int) time.Duration {
 // refusedOutcome is what the agent is told in place of a result that the API
 // will not take.
 func refusedOutcome(call journal.Call, status int) journal.Outcome {
-	kind, what := journal.BadReply, "gave a result that cannot be passed on"
+	kind, what, advice := journal.BadReply, "gave a result that cannot be passed on", "Do not try again."
 	if status == http.StatusRequestEntityTooLarge {
-		kind, what = journal.TooLarge, "gave a result that is too large to be passed on"
+		kind, what, advice = journal.TooLarge, "gave a result that is too large to be passed on", "Ask for less and call again."
 	}
-	advice := "Do not try again."
 	if call.Outcome.Success && !call.Idempotent {
 		advice = "It was carried out; do not call it again."
 	}

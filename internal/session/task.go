@@ -192,7 +192,7 @@ func (t *task) stopped(err error) {
 		t.settle(journal.Abandoned)
 	case t.f.draining || t.ctx.Err() != nil:
 	default:
-		t.f.log.Error("the call was stopped; it is taken up again", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
+		t.f.log.Warn("the call was stopped before its request left; it is taken up again", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
 		t.f.askIn(journalRetry)
 	}
 }
