@@ -711,7 +711,7 @@ func TestGoneSessionIsLeftAndItsCallsAbandoned(t *testing.T) {
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_look", `{}`).WithID("c1")})
 		pass(time.Second)
 		l.sim.Delete(id)
-		pass(time.Minute)
+		pass(3 * time.Minute)
 		l.wantState(t, id, turn, "c1", journal.Abandoned)
 		if _, followed := l.manager.Session(id); followed {
 			t.Error("a deleted session is still followed")

@@ -209,7 +209,7 @@ const (
 	// goneAfter is how long a session must be missing before it counts as
 	// deleted: what is abandoned then is not taken up again, and a proxy or a
 	// lagging replica answers 404 for a moment too.
-	goneAfter = 10 * time.Second
+	goneAfter = time.Minute
 	// neverSeenAfter is the same for a session that this process has not read
 	// yet: a wrong address or project answers 404 for every session, and is to
 	// cost no call before somebody can correct it.
