@@ -442,7 +442,8 @@ func TestLostReplyToAResultIsSettledWithoutASecondRun(t *testing.T) {
 func TestResultWhoseReplyIsLostIsPostedAgainUnderItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(t, agentsim.Kind(), slowly, nil)
+		// No read between the posts tells that the result is there.
+		l := newLine(t, agentsim.Kind(), slowly, func(c *session.Config) { c.ResyncInterval = time.Hour })
 		id := l.follow(t)
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("slow_pay", `{}`).WithID("c1")})
 		pass(20 * time.Second)

@@ -113,15 +113,15 @@ func (b *logBuffer) write() {
 	lines, dropped := b.lines, b.dropped
 	b.lines, b.dropped = b.spare[:0], 0
 	b.mu.Unlock()
+	if dropped > 0 {
+		b.told(dropped) // now that there is room for a line
+	}
 	if len(lines) > 0 {
 		_, _ = b.out.Write(lines)
 	}
 	b.mu.Lock()
 	b.spare = lines
 	b.mu.Unlock()
-	if dropped > 0 {
-		b.told(dropped)
-	}
 }
 
 // close writes what is left, for a while.
