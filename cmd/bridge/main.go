@@ -47,22 +47,25 @@ func newRootCmd(hurry context.Context) *cobra.Command {
 		Long: "Run the function calls of OpenAI agent sessions against your HTTP services.\n\n" +
 			"Settings are environment variables: `bridge serve --help` lists them.",
 		Example:       "  bridge demo\n  bridge check routes.yaml\n  bridge serve",
-		Version:       versionLine(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
-			}
-			return cmd.Help()
-		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; `%s --help` shows the flags", err, cmd.CommandPath())
 	})
-	root.SetVersionTemplate("{{.Version}}\n")
-	root.Flags().Bool("version", false, "print what bridge version prints")
+	// cobra's own --version takes a template, and a program that holds text/template
+	// is half as large again: the linker can leave out no method then.
+	showVersion := root.Flags().Bool("version", false, "print what bridge version prints")
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) > 0:
+			return unknownCommand(cmd, args[0])
+		case *showVersion:
+			return printVersion(cmd.OutOrStdout())
+		}
+		return cmd.Help()
+	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(newHelpCmd())
 	//nolint:contextcheck // each command gets its context when it is run

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -19,15 +20,13 @@ func newVersionCmd() *cobra.Command {
 		Use:     "version",
 		Short:   "Print version, commit and Go version",
 		Example: "  bridge version",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionLine())
-			return err
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd.OutOrStdout()) },
 	}
 }
 
-func versionLine() string {
-	return fmt.Sprintf("functionbridge %s, commit %s, %s", version, buildCommit(), runtime.Version())
+func printVersion(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "functionbridge %s, commit %s, %s\n", version, buildCommit(), runtime.Version())
+	return err
 }
 
 // buildCommit is the commit that the linker was told, else the one that the Go tool stamped.
