@@ -1,7 +1,5 @@
 package journal
 
-import "slices"
-
 // State is how far a call has come. The words are the same in code, SQL, logs,
 // metrics and JSON.
 type State string
@@ -37,13 +35,7 @@ func States() []State {
 // Settled reports whether nothing more is to be done for a call in this state.
 func (s State) Settled() bool { return s == Confirmed || s == Abandoned }
 
-// CanMove reports whether a call may go from one state to another. Staying is
-// always allowed: it is how attempts and late outcomes are added.
-func CanMove(from, to State) bool {
-	return from == to || slices.Contains(next(from), to)
-}
-
-// next is the state machine. A crash can lose the rows between two durable
+// next is the state machine; see CanReach. A crash can lose the rows between two durable
 // points, so answered is reached from pending too, and confirmed from every
 // state: the session's word is stronger than ours.
 func next(s State) []State {

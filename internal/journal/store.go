@@ -32,7 +32,8 @@ func (s State) Known() bool {
 }
 
 // CanReach reports whether a call may get from one state to another in any
-// number of moves. It is what a store checks, because it sees only the last of
+// number of moves; none is one, because attempts and late outcomes are added to
+// a call that stays where it is. It is what a store checks, because it sees only the last of
 // the moves that were made between two writes.
 func CanReach(from, to State) bool {
 	seen := []State{from}
