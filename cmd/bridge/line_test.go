@@ -253,6 +253,45 @@ func TestForgottenResultIsPostedAgainAndThenUnderAnotherKey(t *testing.T) {
 	})
 }
 
+// A session that is missing for minutes counts as deleted, and what it forgot as
+// abandoned. When both turn out wrong, the result is still there.
+func TestResultOfASettledCallIsPostedAgainWhenItIsListedAgain(t *testing.T) {
+	t.Parallel()
+	for name, forgotten := range map[string]agentsim.Fault{
+		"another process forgot it": {Count: 1},
+		"its key is remembered":     {Count: 4, KeepKey: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := newLine(t, agentsim.Kind(), ok, nil)
+				id := l.follow(t)
+				pass(10 * time.Second)
+				forgotten.Kind, forgotten.On, forgotten.SessionID = agentsim.FaultForget, agentsim.PostEvents, id
+				l.fault(t, forgotten)
+				turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+				pass(time.Second)
+				for _, on := range []agentsim.Endpoint{agentsim.GetSession, agentsim.OpenStream} {
+					l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: on, Status: 404, SessionID: id, For: 4 * time.Minute})
+				}
+				pass(5 * time.Minute)
+				l.wantState(t, id, turn, "c1", journal.Abandoned)
+				if n := len(l.sim.Results(id)); n != 0 {
+					t.Fatalf("the session has %d results, and was to forget them", n)
+				}
+				if err := l.manager.Follow(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				pass(5 * time.Minute)
+				if results := l.sim.Results(id); len(results) != 1 || !results[0].Success {
+					t.Errorf("the session has %+v, want the result", results)
+				}
+				l.wantRequests(t, "c1", 1)
+			})
+		})
+	}
+}
+
 func TestLongRetryAfterOnAResultIsWaitedOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -43,6 +43,8 @@ type Journal interface {
 	Save(ctx context.Context, call journal.Call, d journal.Durability) error
 	// Turn returns key and state of every call of a turn.
 	Turn(ctx context.Context, sessionID, turnID string) ([]journal.Call, error)
+	// Call returns one call whole.
+	Call(ctx context.Context, key journal.Key) (journal.Call, error)
 	// Unsettled makes this process the owner of every call that is neither
 	// confirmed nor abandoned, and returns them.
 	Unsettled(ctx context.Context) ([]journal.Call, error)

@@ -25,8 +25,16 @@ const (
 // turn is what a follower knows of a turn: the calls that were ever taken.
 // Whatever a snapshot repeats of them is not a new call.
 type turn struct {
-	taken map[string]struct{}
+	taken map[string]*taken
 	used  time.Time
+}
+
+// taken is a call that was taken at some time.
+type taken struct {
+	// quietUntil keeps reads that began before it from waking a settled call.
+	quietUntil time.Time
+	// reminders counts the posts that answered a settled call's being listed again.
+	reminders int
 }
 
 // apply compares the calls that a snapshot lists with the tasks at hand: new
@@ -47,7 +55,7 @@ func (f *follower) apply(s snapshot) {
 			t.listedAt = s.begun
 			f.stillListed(t, s)
 		} else {
-			f.take(a)
+			f.take(a, s)
 		}
 	}
 	for _, t := range f.tasks {
@@ -61,7 +69,7 @@ func (f *follower) apply(s snapshot) {
 }
 
 // take makes a task of a call that is seen for the first time. The lock is held.
-func (f *follower) take(a action) {
+func (f *follower) take(a action, s snapshot) {
 	if f.closing || f.draining {
 		return
 	}
@@ -75,10 +83,11 @@ func (f *follower) take(a action) {
 		time.AfterFunc(journalRetry, func() { f.ask(priorityConnect) })
 		return
 	}
-	if _, known := tn.taken[a.key.CallID]; known {
+	if known := tn.taken[a.key.CallID]; known != nil {
+		f.listedAgain(known, a.key, s)
 		return
 	}
-	tn.taken[a.key.CallID] = struct{}{}
+	tn.taken[a.key.CallID] = &taken{}
 	t := newTask(f, journal.Call{
 		Key: a.key, Function: a.function, Arguments: a.arguments, State: journal.Pending,
 		Owner: f.m.cfg.Owner, Idempotent: plan.Idempotent, CreatedAt: time.Now(),
@@ -100,9 +109,9 @@ func (f *follower) turnOf(id string) (*turn, error) {
 	if err != nil {
 		return nil, err
 	}
-	tn := &turn{taken: make(map[string]struct{}, len(calls)), used: now}
+	tn := &turn{taken: make(map[string]*taken, len(calls)), used: now}
 	for _, c := range calls {
-		tn.taken[c.CallID] = struct{}{}
+		tn.taken[c.CallID] = &taken{}
 	}
 	f.forgetTurns(now)
 	f.turns[id] = tn

@@ -266,6 +266,7 @@ func (t *task) settle(state journal.State) {
 	t.call.State = state
 	close(t.done)
 	delete(t.f.tasks, t.call.Key)
+	t.f.settled(t.call.Key)
 	if err := t.f.m.cfg.Journal.Save(t.f.m.working, t.changed(), journal.Lazy); err != nil {
 		t.saveLater()
 	}
