@@ -52,7 +52,8 @@ type delivery struct {
 	refused error
 	// mayHaveLeft: a request is out and its fate is not known to be harmless.
 	mayHaveLeft bool
-	// doubt: one of the attempts may have been processed.
+	// doubt: one of the attempts, here or in an earlier process, may have been
+	// processed.
 	doubt bool
 }
 
@@ -108,7 +109,8 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 	// left, the table what may be sent now.
 	d.idempotent = route.Idempotent && d.call.Idempotent
 	d.deadline = started.Add(route.Timeout)
-	if d.call.State == journal.Running && !d.idempotent {
+	d.doubt = d.call.State == journal.Running
+	if d.doubt && !d.idempotent {
 		return d.resumeUnknown()
 	}
 	if outcome, ok := d.prepare(ctx); !ok || d.dryRun {

@@ -320,6 +320,26 @@ func TestSecondCallIsWarnedOfWhereOnlyTheKeyMadeRepeatsHarmless(t *testing.T) {
 	}
 }
 
+// What an earlier process sent may have been processed, whatever becomes of the
+// attempts after it.
+func TestDoubtOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(answer(425, "text/plain", ""))
+	t.Cleanup(server.Close)
+	f := newBench(t, fmt.Sprintf("version: 1\nroutes:\n  look: { url: %s/x, idempotent: true, retry: { attempts: 1 } }\n", server.URL))
+	for state, want := range map[journal.State]string{
+		journal.Pending: "Try again later.",
+		journal.Running: "It may have been carried out; check that before you call it again.",
+	} {
+		call := f.call("look", `{}`)
+		call.State = state
+		outcome, err := f.Forward(t.Context(), call, journal.Session{ID: "s"}, silent{})
+		if err != nil || !strings.HasSuffix(outcome.Error, want) {
+			t.Errorf("%s: outcome %+v (%v), want the advice %q", state, outcome, err, want)
+		}
+	}
+}
+
 // What a route hides or shows of a reply holds for every kind of outcome.
 func TestExposeHoldsForRepliesOfEveryKind(t *testing.T) {
 	t.Parallel()
