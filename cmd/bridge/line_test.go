@@ -575,6 +575,15 @@ func TestRefusedResultIsReplacedByAShortFailure(t *testing.T) {
 		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
 		pass(19 * time.Second)
 		l.wantState(t, id, turn, "c1", journal.Answered)
+		for range 6000 { // a minute, in steps shorter than any write may be put off
+			if pass(10 * time.Millisecond); len(l.sim.Results(id)) > 0 {
+				break
+			}
+		}
+		onDisk, err := l.journal.Turn(t.Context(), id, turn)
+		if err != nil || len(onDisk) != 1 || onDisk[0].Outcome.Failure != journal.TooLarge {
+			t.Errorf("when the failure is posted, the disk holds %+v (%v), want it there", onDisk, err)
+		}
 		pass(time.Minute)
 		call := l.wantState(t, id, turn, "c1", journal.Confirmed)
 		if call.Outcome.Failure != journal.TooLarge {

@@ -81,13 +81,18 @@ func (t *task) renewKey() {
 	}
 }
 
-// submission is what to post now; false when the call is settled.
+// submission is what to post now; false when the call is settled. An outcome that
+// took another's place is saved first, as every outcome is.
 func (t *task) submission() (key string, body []byte, ok bool) {
 	t.f.mu.Lock()
-	call := t.call
+	call, replaced := t.call, t.replaced
+	t.replaced = false
 	t.f.mu.Unlock()
 	if call.State.Settled() {
 		return "", nil, false
+	}
+	if replaced && t.save(t.f.m.working, call, t.durability()) != nil {
+		return "", nil, false // it was settled, or the bridge stops
 	}
 	return journal.SubmissionKey(call.CallKey(), call.Outcome, call.Generation), resultBody(call), true
 }
@@ -173,7 +178,8 @@ func (t *task) refuse(status int) time.Duration {
 	t.call.State = journal.Answered
 	t.f.m.metrics.results.WithLabelValues(resultRejected).Inc()
 	t.f.log.Error("the API does not take the result; the agent is told so instead", "status", status, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
-	_ = t.f.m.cfg.Journal.Save(t.f.m.working, t.changed(), journal.Lazy)
+	t.replaced = true
+	t.call.Rev++
 	return 0
 }
 

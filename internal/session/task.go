@@ -39,6 +39,8 @@ type task struct {
 	// that it would not take.
 	fruitless, refused int
 	refusedAt          time.Time
+	// replaced: the outcome took the place of a refused one and is not saved yet.
+	replaced bool
 }
 
 // maxFruitless is how many submissions may come to nothing under one key before
