@@ -103,6 +103,7 @@ type attemptCount struct{ sent atomic.Int32 }
 
 func (*attemptCount) Sending(context.Context, []byte) error { return nil }
 func (c *attemptCount) Sent(journal.Attempt, bool)          { c.sent.Add(1) }
+func (*attemptCount) NeverRan()                             {}
 
 // dialOnly reaches one address, whatever host a URL names.
 func dialOnly(address string) forward.Dial {

@@ -36,6 +36,7 @@ type silent struct{}
 
 func (silent) Sending(context.Context, []byte) error { return nil }
 func (silent) Sent(journal.Attempt, bool)            {}
+func (silent) NeverRan()                             {}
 
 // cpuTime is the process's so far, the service's share included.
 func cpuTime(b *testing.B) time.Duration {

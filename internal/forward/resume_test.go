@@ -211,6 +211,8 @@ func (p *panicking) Sending(context.Context, []byte) error {
 	return nil
 }
 
+func (*panicking) NeverRan() {}
+
 func (p *panicking) Sent(journal.Attempt, bool) { panic("boom in the journal of db.internal") }
 
 func TestAPanicIsAnOutcome(t *testing.T) {

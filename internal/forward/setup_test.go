@@ -109,6 +109,8 @@ func (r *recorder) Sending(_ context.Context, request []byte) error {
 	return r.refuse
 }
 
+func (r *recorder) NeverRan() {}
+
 func (r *recorder) Sent(a journal.Attempt, unprocessed bool) {
 	r.attempts = append(r.attempts, a)
 	r.unprocessed = append(r.unprocessed, unprocessed)

@@ -88,6 +88,8 @@ type notebook struct{ attempts []journal.Attempt }
 
 func (*notebook) Sending(context.Context, []byte) error { return nil }
 
+func (*notebook) NeverRan() {}
+
 func (n *notebook) Sent(a journal.Attempt, _ bool) { n.attempts = append(n.attempts, a) }
 
 // shown is the request of the delivery, nil when there is none.

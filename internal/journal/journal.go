@@ -31,6 +31,9 @@ type Call struct {
 	State State
 	// Owner is the process that may move the call.
 	Owner string
+	// Fence is the fencing token: a store raises it whenever the call changes
+	// hands, and refuses an image that carries an older one.
+	Fence int64
 	// Rev is raised with every change of the call, so that of two images that
 	// are saved at once the newer one stays, whichever comes last.
 	Rev int64
@@ -40,6 +43,15 @@ type Call struct {
 	// Request is the first attempt's request in the router's own JSON, without
 	// any secret; empty until something was about to be sent.
 	Request []byte
+	// SentAt is when a request last left that may have been processed; zero when
+	// there is none.
+	SentAt time.Time
+	// Reran says that the service was asked about a lost request, did not know
+	// it, and that the call was allowed to be sent once more for that.
+	Reran bool
+	// Crashes counts the unclean ends of the process at which this call was the
+	// only one running: it may be what brings the process down.
+	Crashes int
 
 	// Outcome is what the agent is told; its zero value until State is answered.
 	Outcome Outcome
@@ -51,6 +63,9 @@ type Call struct {
 	// Generation counts how often the submission key had to change although the
 	// result did not; see SubmissionKey.
 	Generation int
+	// RetryAt is when the API wants to see the result again, as its Retry-After
+	// said; zero for "any time".
+	RetryAt time.Time
 
 	CreatedAt   time.Time
 	AnsweredAt  time.Time
@@ -67,6 +82,8 @@ type Attempt struct {
 	// Error says in the bridge's own words why there was no usable reply; it
 	// holds no URL, address or secret.
 	Error string
+	// Recover marks a question to the service about an earlier attempt.
+	Recover bool
 }
 
 // Outcome is what became of a call: the result that the agent gets.
@@ -80,6 +97,9 @@ type Outcome struct {
 	// exactly when Success is false.
 	Error   string
 	Failure Kind
+	// Hold asks to keep a call of unknown outcome in doubt, for an operator to
+	// resolve, instead of telling the agent. It is not kept.
+	Hold bool
 }
 
 // Kind says why a call failed; the journal, the metrics and the admin API
@@ -144,6 +164,9 @@ type Plan struct {
 	Ignore bool
 	// Idempotent: see Call.Idempotent.
 	Idempotent bool
+	// Async: the agent goes on without the result, which is wanted also when the
+	// turn has ended.
+	Async bool
 }
 
 // Recorder writes down what happens to one call while its function is run.
@@ -156,6 +179,9 @@ type Recorder interface {
 	// Sent adds a finished attempt. unprocessed says that the request was
 	// certainly not processed, which makes the call pending again.
 	Sent(attempt Attempt, unprocessed bool)
+	// NeverRan is called when the service, asked about a request whose reply was
+	// lost, said that it does not know it: the call is pending again, and Reran.
+	NeverRan()
 }
 
 // Follow is one row of the sessions that were asked for by hand.

@@ -25,7 +25,7 @@ func TestEveryStateButTheSettledCanEnd(t *testing.T) {
 
 func TestAnOutcomeIsNotTakenBack(t *testing.T) {
 	t.Parallel()
-	for _, from := range []State{Answered, Submitted, Confirmed, Abandoned} {
+	for _, from := range []State{Answered, Submitted, Confirmed} {
 		for _, to := range []State{Pending, Running, InDoubt} {
 			if CanReach(from, to) {
 				t.Errorf("%s can become %s again", from, to)
@@ -39,8 +39,11 @@ func TestReachIsManyMoves(t *testing.T) {
 	if slices.Contains(next(InDoubt), Running) || !CanReach(InDoubt, Running) {
 		t.Error("in doubt must reach running, by way of pending only")
 	}
-	if !CanReach(Submitted, Answered) || CanReach(Abandoned, Confirmed) {
-		t.Error("a refused submission is answered again; what is abandoned stays so")
+	if !CanReach(Submitted, Answered) {
+		t.Error("a refused submission is answered again")
+	}
+	if !CanReach(Abandoned, Pending) || !CanReach(Abandoned, Confirmed) {
+		t.Error("a session that was only away lists its calls again")
 	}
 }
 

@@ -9,7 +9,7 @@ type State string
 //	pending ─▶ running ─▶ answered ─▶ submitted ─▶ confirmed
 //	   ▲          │  │        ▲
 //	   └──────────┘  └▶ in_doubt
-//	any state before confirmed ─▶ abandoned
+//	any state before confirmed ─▶ abandoned ─listed again▶ pending, running, answered
 const (
 	// Pending: seen in the session, nothing sent yet, or certainly not processed.
 	Pending State = "pending"
@@ -50,7 +50,10 @@ func next(s State) []State {
 		return []State{Submitted, Confirmed, Abandoned}
 	case Submitted:
 		return []State{Answered, Confirmed, Abandoned}
-	case Confirmed, Abandoned:
+	case Abandoned:
+		// The session lists it again: it was only away.
+		return []State{Pending, Running, Answered}
+	case Confirmed:
 		return nil
 	}
 	return nil

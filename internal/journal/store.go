@@ -34,10 +34,15 @@ func (s State) Known() bool {
 // CanReach reports whether a call may get from one state to another in any
 // number of moves; none is one, because attempts and late outcomes are added to
 // a call that stays where it is. It is what a store checks, because it sees only the last of
-// the moves that were made between two writes.
+// the moves that were made between two writes. A call that was abandoned can go on
+// when the session lists it again, but no walk passes through there: an outcome
+// is not taken back.
 func CanReach(from, to State) bool {
 	seen := []State{from}
 	for i := 0; i < len(seen); i++ {
+		if i > 0 && seen[i] == Abandoned {
+			continue
+		}
 		for _, s := range next(seen[i]) {
 			if !slices.Contains(seen, s) {
 				seen = append(seen, s)

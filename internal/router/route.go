@@ -31,6 +31,16 @@ type Route struct {
 	Retry          Retry
 	Result         Result
 
+	// Recover asks the service what became of a request whose reply was lost;
+	// nil when it cannot be asked. See BuildRecover.
+	Recover *Recover
+	// HoldUnknown keeps a call of unknown outcome in doubt, for an operator to
+	// resolve, instead of telling the agent (on_unknown_outcome: hold).
+	HoldUnknown bool
+	// Async: the agent goes on without the result, which is wanted also when its
+	// turn has ended.
+	Async bool
+
 	request blueprint
 	schema  *schema
 }
@@ -42,6 +52,14 @@ type Retry struct {
 	MinWait, MaxWait time.Duration
 	// On503 false makes a 503 final, with or without Retry-After.
 	On503 bool
+}
+
+// Recover is a route's question about an earlier request.
+type Recover struct {
+	// Method is GET or HEAD.
+	Method string
+
+	request blueprint
 }
 
 // Result says how a reply becomes what the agent is told.

@@ -140,7 +140,7 @@ func (t *task) Sending(ctx context.Context, request []byte) error {
 		err = errTurnEnded
 	}
 	if err != nil && t.call.State == journal.Running {
-		t.call.State = journal.Pending
+		t.call.State, t.call.SentAt = journal.Pending, time.Time{}
 		_ = t.f.m.cfg.Journal.Save(ctx, t.changed(), journal.Lazy)
 	}
 	return err
@@ -159,8 +159,17 @@ func (t *task) begin(request []byte) (journal.Call, error) {
 	if len(t.call.Request) == 0 {
 		t.call.Request = request
 	}
-	t.call.State = journal.Running
+	t.call.State, t.call.SentAt = journal.Running, time.Now()
 	return t.changed(), nil
+}
+
+// NeverRan implements journal.Recorder. The next Sending saves it.
+func (t *task) NeverRan() {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	if t.call.State == journal.Running {
+		t.call.State, t.call.SentAt, t.call.Reran = journal.Pending, time.Time{}, true
+	}
 }
 
 // Sent implements journal.Recorder.
@@ -168,7 +177,7 @@ func (t *task) Sent(attempt journal.Attempt, unprocessed bool) {
 	t.f.mu.Lock()
 	t.call.Attempts = append(t.call.Attempts, attempt)
 	if unprocessed && t.call.State == journal.Running {
-		t.call.State = journal.Pending
+		t.call.State, t.call.SentAt = journal.Pending, time.Time{}
 	}
 	if attempt.Status/100 == 2 {
 		t.f.mu.Unlock()
