@@ -131,6 +131,13 @@ func (r *Route) Build(args []byte, v Values) (Request, error) {
 	return request, err
 }
 
+// BuildRecover renders the question about an earlier request of the call, with
+// the headers of the route and no body; Recover must be set. Errors are those of
+// Build.
+func (r *Route) BuildRecover(args []byte, v Values) (Request, error) {
+	return r.Recover.request.render(&expansion{args: gjson.ParseBytes(args), values: v})
+}
+
 // render fills the templates in.
 func (b *blueprint) render(e *expansion) (Request, error) {
 	request := Request{Route: b.fixed.Route, Method: b.fixed.Method}
