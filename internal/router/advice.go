@@ -1,7 +1,6 @@
 package router
 
 import (
-	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,21 +18,21 @@ type use struct {
 }
 
 // uses are the expressions of a request.
-func (b *blueprint) uses() iter.Seq[use] {
-	return func(yield func(use) bool) {
-		parts := [][]piece{b.address.head}
-		for _, q := range b.address.query {
-			parts = append(parts, q.pieces)
-		}
-		for _, h := range b.headers {
-			parts = append(parts, h.pieces)
-		}
-		for _, p := range slices.Concat(parts...) {
-			if e := p.expr; e != nil && !yield(use{e, e.operator == '?' || e.operator == '&'}) {
-				return
-			}
+func (b *blueprint) uses() []use {
+	parts := [][]piece{b.address.head}
+	for _, q := range b.address.query {
+		parts = append(parts, q.pieces)
+	}
+	for _, h := range b.headers {
+		parts = append(parts, h.pieces)
+	}
+	var uses []use
+	for _, p := range slices.Concat(parts...) {
+		if e := p.expr; e != nil {
+			uses = append(uses, use{e, e.operator == '?' || e.operator == '&'})
 		}
 	}
+	return uses
 }
 
 // checkNames holds the names in a route's templates against its parameters. A
@@ -43,7 +42,14 @@ func (b *builder) checkNames(d *draft, route *Route) {
 	if s == nil {
 		return
 	}
-	for u := range route.request.uses() {
+	b.checkUses(d, s, route.request.uses(), "a call without it fails")
+	if route.Recover != nil && (d.settings.question != nil || !route.Idempotent) {
+		b.checkUses(d, s, route.Recover.request.uses(), "a call without it cannot be asked about")
+	}
+}
+
+func (b *builder) checkUses(d *draft, s *schema, uses []use, without string) {
+	for _, u := range uses {
 		parameters := "parameters"
 		if !strings.HasPrefix(u.expr.path, d.path) {
 			parameters = "the parameters of " + d.path
@@ -60,7 +66,7 @@ func (b *builder) checkNames(d *draft, route *Route) {
 			case s.closed && !known:
 				b.addf(u.expr.at, "%s: %s needs %s, which %s do not allow%s", u.expr.path, u.expr.text, quoteWord(name), parameters, s.instead(name))
 			case known && !u.left && s.required != nil && !slices.Contains(s.required, name):
-				b.warnf(u.expr.at, "%s: %s needs %s, which %s do not require: a call without it fails", u.expr.path, u.expr.text, quoteWord(name), parameters)
+				b.warnf(u.expr.at, "%s: %s needs %s, which %s do not require: %s", u.expr.path, u.expr.text, quoteWord(name), parameters, without)
 			}
 		}
 	}

@@ -22,6 +22,16 @@ type RouteInfo struct {
 	AttemptTimeout string          `json:"attempt_timeout"`
 	Retry          RetryInfo       `json:"retry"`
 	Result         ResultInfo      `json:"result"`
+	Recover        *RecoverInfo    `json:"recover,omitempty"`
+	// OnUnknownOutcome is hold, or left out for fail.
+	OnUnknownOutcome string `json:"on_unknown_outcome,omitempty"`
+	Async            bool   `json:"async,omitempty"`
+}
+
+// RecoverInfo is Recover as operators see it.
+type RecoverInfo struct {
+	Method string `json:"method"`
+	URL    string `json:"url"`
 }
 
 // RetryInfo is Retry as operators see it.
@@ -63,6 +73,13 @@ func (r *Route) describe() RouteInfo {
 		Result: ResultInfo{
 			MaxBytes: r.Result.MaxBytes, OnOversize: "fail", Expose: string(r.Result.Expose), HTML: r.Result.HTML,
 		},
+		Async: r.Async,
+	}
+	if r.Recover != nil {
+		info.Recover = &RecoverInfo{r.Recover.Method, r.Recover.request.address.show()}
+	}
+	if r.HoldUnknown {
+		info.OnUnknownOutcome = "hold"
 	}
 	if r.Result.Truncate {
 		info.Result.OnOversize = "truncate"

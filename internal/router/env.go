@@ -83,6 +83,51 @@ func (e *environment) withoutSlash(p piece) piece {
 	return p
 }
 
+// originSuffix ends the key of a mark whose value is cut where the path begins.
+const originSuffix = ":origin"
+
+// origin is the beginning of a URL: scheme, user, host and port. A mark that goes
+// on after them becomes another mark, with a value of its own.
+func (e *environment) origin(head []piece) []piece {
+	head = withPlaceholders(head)
+	fixed, _ := fixedText(head)
+	scheme, rest, _ := strings.Cut(fixed, "://")
+	authority, _ := cutAuthority(rest)
+	left := len(scheme) + len("://") + len(authority)
+	var origin []piece
+	for _, p := range head {
+		if left <= 0 || p.expr != nil {
+			break
+		}
+		text := plainText(p)
+		switch {
+		case len(text) <= left:
+		case p.mark != nil:
+			m := mark{key: p.mark.key + originSuffix, value: originOf(p.mark.value)}
+			e.values[m.key] = m.value
+			p.mark = &m
+		default:
+			p.literal = escapeDollar(text[:left])
+		}
+		left -= len(text)
+		origin = append(origin, p)
+	}
+	return origin
+}
+
+// originOf cuts a URL, or what is left of one after its scheme, where its path or
+// query begins.
+func originOf(text string) string {
+	start := 0
+	if i := strings.Index(text, "://"); i >= 0 && !strings.ContainsAny(text[:i], "/?") {
+		start = i + len("://")
+	}
+	if i := strings.IndexAny(text[start:], "/?"); i >= 0 {
+		return text[:start+i]
+	}
+	return text
+}
+
 // hiddenUserinfo begins the marks of user and password that stand in a URL: no
 // variable is called that.
 const hiddenUserinfo = "@userinfo:"
@@ -140,6 +185,10 @@ func (e *environment) value(key string) (string, error) {
 	if base, cut := strings.CutSuffix(key, withoutSlashSuffix); cut {
 		value, err := e.value(base)
 		return strings.TrimSuffix(value, "/"), err
+	}
+	if base, cut := strings.CutSuffix(key, originSuffix); cut {
+		value, err := e.value(base)
+		return originOf(value), err
 	}
 	name, _, _ := strings.Cut(key, ":")
 	if value, ok := e.values[name]; ok {

@@ -71,19 +71,30 @@ func exercise(t *testing.T, table *router.Table) {
 		}
 		args := []byte(`{"a":"1","id":2,"x":{"y":["z"]}}`)
 		_ = route.Check(args)
-		request, err := route.Build(args, values())
-		if err != nil {
-			continue
-		}
-		wire, err := table.Wire(request)
-		if err != nil {
-			t.Errorf("%q: %v", route.Name, err)
-			continue
-		}
-		if u, err := url.Parse(wire.URL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			t.Errorf("%q: bad URL %q: %v", route.Name, wire.URL, err)
+		for kind, build := range requestsOf(route) {
+			request, err := build(args, values())
+			if err != nil {
+				continue
+			}
+			wire, err := table.Wire(request)
+			if err != nil {
+				t.Errorf("%s of %q: %v", kind, route.Name, err)
+				continue
+			}
+			if u, err := url.Parse(wire.URL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
+				t.Errorf("%s of %q: bad URL %q: %v", kind, route.Name, wire.URL, err)
+			}
 		}
 	}
+}
+
+// requestsOf are the requests that a route makes of one call.
+func requestsOf(route *router.Route) map[string]func([]byte, router.Values) (router.Request, error) {
+	builds := map[string]func([]byte, router.Values) (router.Request, error){"request": route.Build}
+	if route.Recover != nil {
+		builds["recover"] = route.BuildRecover
+	}
+	return builds
 }
 
 const fuzzTable = `
@@ -97,6 +108,7 @@ routes:
   query: { upstream: u, path: "/p?a={x}&b={l}{&x,l*,o*}", query: { c: "{x}", d: "${SET}{o}" } }
   bodyless: { upstream: u, path: "/p{?l}", method: DELETE, query: { fixed: "1" } }
   own: { upstream: u, path: "/p/{session.metadata.user_id}/{call.id}" }
+  asked: { upstream: u, path: "/p/{x}", recover: { path: "/p/{x}/{session.metadata.user_id}{?l,o*}" } }
   shadow: { upstream: u, path: "/p{?session.metadata.user_id?}{&o*}", method: GET, query: { "session.agent_id": "{session.agent_id}" } }
 `
 
@@ -121,19 +133,21 @@ func FuzzBuild(f *testing.F) {
 		v := values()
 		v.Metadata = map[string]string{"user_id": metadata}
 		for _, route := range table.Routes() {
-			request, err := route.Build(args, v)
-			if err != nil {
-				mustBeCallError(t, err)
-				continue
-			}
-			wire, err := table.Wire(request)
-			if err != nil {
-				t.Errorf("%s: %v", route.Name, err)
-				continue
-			}
-			staysInPlace(t, route.Name, wire)
-			if data, err := json.Marshal(request); err != nil || strings.Contains(string(data), "s3cret") && !strings.Contains(string(args)+metadata, "s3cret") {
-				t.Errorf("%s: %s, %v", route.Name, data, err)
+			for kind, build := range requestsOf(route) {
+				request, err := build(args, v)
+				if err != nil {
+					mustBeCallError(t, err)
+					continue
+				}
+				wire, err := table.Wire(request)
+				if err != nil {
+					t.Errorf("%s of %s: %v", kind, route.Name, err)
+					continue
+				}
+				staysInPlace(t, route.Name, wire)
+				if data, err := json.Marshal(request); err != nil || strings.Contains(string(data), "s3cret") && !strings.Contains(string(args)+metadata, "s3cret") {
+					t.Errorf("%s of %s: %s, %v", kind, route.Name, data, err)
+				}
 			}
 		}
 	})

@@ -235,24 +235,41 @@ func (b *builder) route(d *draft) *Route {
 	if s.parameters != nil {
 		route.Parameters, route.schema = s.parameters.text, s.parameters.schema
 	}
-	base, headers := b.resolve(d, s.target)
+	to := b.resolve(d, s.target)
 	if s.target.upstream != nil {
 		route.Upstream = s.target.upstream.name
 	}
-	route.request = newBlueprint(route, base, s.query, overlayHeaders(headers, s.headers))
+	headers := overlayHeaders(to.headers, s.headers)
+	route.request = newBlueprint(route.Name, route.Method, to.address, s.query, headers)
+	route.HoldUnknown = s.onUnknown != nil && s.onUnknown.hold
+	route.Async = value(s.async, false)
+	route.Recover = b.recovery(route, s.question, to, headers)
+	b.warnOfNeverAsked(d, route)
 	b.checkNames(d, route)
 	return route
 }
 
-// resolve joins upstream and path. Headers are those of the upstream.
-func (b *builder) resolve(d *draft, t target) (address, []headerTemplate) {
+// destination is where a route sends.
+type destination struct {
+	address address
+	// base is the URL that recover's path is put after: that of the upstream, or the
+	// origin of a route's own. It is nil when the target cannot be used.
+	base *address
+	// upstream is nil for a route with its own url.
+	upstream *upstream
+	// headers are those of the upstream.
+	headers []headerTemplate
+}
+
+// resolve joins upstream and path.
+func (b *builder) resolve(d *draft, t target) destination {
 	switch {
 	case t.broken:
 		if t.upstream != nil && b.upstreams[t.upstream.name] == nil {
 			b.unknownUpstream(t.upstream)
 		}
 	case t.url != nil:
-		return *t.url, nil
+		return destination{address: *t.url, base: t.url}
 	case t.upstream == nil && b.partial:
 	case t.upstream == nil && t.path != nil:
 		b.addf(d.at, "%s: path needs an upstream", d.path)
@@ -261,10 +278,10 @@ func (b *builder) resolve(d *draft, t target) (address, []headerTemplate) {
 	default:
 		return b.resolveUpstream(d, t)
 	}
-	return address{}, nil
+	return destination{}
 }
 
-func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate) {
+func (b *builder) resolveUpstream(d *draft, t target) destination {
 	u, known := b.upstreams[t.upstream.name]
 	switch {
 	case !known:
@@ -276,10 +293,11 @@ func (b *builder) resolveUpstream(d *draft, t target) (address, []headerTemplate
 		joined, err := joinAddress(*u.url, *t.path, b.env)
 		if err != nil {
 			b.addf(d.at, "%s: %s", d.path, err)
+			return destination{}
 		}
-		return joined, u.headers
+		return destination{address: joined, base: u.url, upstream: u, headers: u.headers}
 	}
-	return address{}, nil
+	return destination{}
 }
 
 func (b *builder) unknownUpstream(u *upstreamName) {

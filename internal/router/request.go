@@ -25,13 +25,13 @@ type blueprint struct {
 	taken map[string]bool
 }
 
-// newBlueprint prepares the requests of a route.
-func newBlueprint(route *Route, base address, query []parameter, headers []headerTemplate) blueprint {
+// newBlueprint prepares requests of the route that is called so.
+func newBlueprint(route, method string, base address, query []parameter, headers []headerTemplate) blueprint {
 	b := blueprint{
-		fixed:    Request{Route: route.Name, Method: route.Method},
+		fixed:    Request{Route: route, Method: method},
 		address:  address{head: base.head, query: slices.Clone(base.query)},
 		headers:  headers,
-		bodyless: route.Method == "GET" || route.Method == "HEAD" || route.Method == "DELETE",
+		bodyless: method == "GET" || method == "HEAD" || method == "DELETE",
 		used:     map[string]bool{},
 		taken:    map[string]bool{},
 	}

@@ -24,6 +24,10 @@ type settings struct {
 	attemptTimeout *time.Duration
 	retry          retrySettings
 	result         resultSettings
+
+	question  *question
+	onUnknown *unknownOutcome
+	async     *bool
 }
 
 // target is where a route sends: url, or upstream and path.
@@ -81,11 +85,10 @@ func routeKeys() keys {
 	return keys{
 		now: []string{
 			"url", "upstream", "path", "method", "headers", "query", "description", "parameters", "idempotent",
-			"timeout", "attempt_timeout", "retry", "result",
+			"timeout", "attempt_timeout", "retry", "result", "recover", "on_unknown_outcome", "async",
 		},
 		later: []string{
-			"body", "recover", "on_unknown_outcome", "async", "defer_loading", "max_concurrent", "max_queue",
-			"rate_limit", "circuit_breaker",
+			"body", "defer_loading", "max_concurrent", "max_queue", "rate_limit", "circuit_breaker",
 		},
 		meanwhile: map[string]string{"body": ": the arguments are the body"},
 		where: map[string]string{
@@ -118,6 +121,9 @@ func (r *reader) settings(path string, n *yaml.Node, env *environment) (settings
 	s.attemptTimeout = optional(fields, "attempt_timeout", r.duration)
 	s.retry = optional(fields, "retry", r.retry)
 	s.result = optional(fields, "result", r.result)
+	s.question = optional(fields, "recover", func(f field) *question { return r.question(f, env) })
+	s.onUnknown = optional(fields, "on_unknown_outcome", r.unknownOutcome)
+	s.async = optional(fields, "async", r.boolean)
 	return s, true
 }
 
@@ -335,6 +341,9 @@ func (s settings) over(d settings) settings {
 	s.result.expose = or(s.result.expose, d.result.expose)
 	s.result.as = or(s.result.as, d.result.as)
 	s.result.html = or(s.result.html, d.result.html)
+	s.question = or(s.question, d.question)
+	s.onUnknown = or(s.onUnknown, d.onUnknown)
+	s.async = or(s.async, d.async)
 	return s
 }
 
