@@ -14,10 +14,14 @@ import (
 //	POST   /_sim/faults                    sets one fault, or a list
 //	DELETE /_sim/faults                    takes all back
 //	POST   /_sim/sessions/{id}/{action}    cancel, fail, fail_turn, settle, delete
+//	GET    /_sim/calls?session_id=         the calls that were made, answered or not
+//	POST   /_sim/sessions/{id}/message     a user message, as plain text; no fault strikes it
 func (s *Sim) serveControl(w http.ResponseWriter, r *http.Request, path string) {
 	switch r.Method + " " + path {
 	case "GET results":
 		s.showResults(w, r)
+	case "GET calls":
+		s.showCalls(w, r)
 	case "GET requests":
 		writeJSON(w, http.StatusOK, encode(s.counts()))
 	case "GET faults":
@@ -28,7 +32,7 @@ func (s *Sim) serveControl(w http.ResponseWriter, r *http.Request, path string) 
 		s.ClearFaults()
 		w.WriteHeader(http.StatusNoContent)
 	default:
-		if !s.steer(w, r, path) {
+		if !s.hear(w, r, path) && !s.steer(w, r, path) {
 			writeError(w, &apiError{status: http.StatusNotFound, code: "not_found", message: "Unknown control request: " + r.Method + " /_sim/" + path})
 		}
 	}

@@ -299,7 +299,7 @@ func (in *input) checkResult(e *inputEvent) *apiError {
 func (in *input) note(status int, replayed bool) {
 	for i := range in.events {
 		if c := in.events[i].call; c != nil && in.events[i].Type == inputResult {
-			c.posts = append(c.posts, Post{At: in.at, Key: in.key, Status: status, Replayed: replayed})
+			c.posts = append(c.posts, Post{At: in.at, Key: in.key, BodyHash: in.body, Status: status, Replayed: replayed})
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (in *input) apply(e *inputEvent) {
 		ss.settleRequest(e.RequestID)
 	case inputResult:
 		c := e.call
-		c.posts = append(c.posts, Post{At: in.at, Key: in.key, Status: http.StatusAccepted})
+		c.posts = append(c.posts, Post{At: in.at, Key: in.key, BodyHash: in.body, Status: http.StatusAccepted})
 		if e.dropped || c.over {
 			return
 		}

@@ -27,7 +27,8 @@ type Result struct {
 type Post struct {
 	At       time.Time `json:"at"`
 	Key      string    `json:"idempotency_key,omitempty"`
-	Status   int       `json:"status"` // as answered, also when the answer was lost on the way
+	BodyHash uint64    `json:"body_hash"` // the same for the same bytes, within one Sim
+	Status   int       `json:"status"`    // as answered, also when the answer was lost on the way
 	Replayed bool      `json:"replayed,omitempty"`
 }
 
