@@ -1,11 +1,9 @@
 package forward
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,11 +39,16 @@ func (a *attempt) status() int {
 	return a.reply.status
 }
 
+// entry is what the journal keeps of the attempt.
+func (a *attempt) entry() journal.Attempt {
+	return journal.Attempt{StartedAt: a.started.UTC(), Duration: a.took, Status: a.status(), Error: a.why}
+}
+
 // RoundTrip makes one attempt. It is what go-retryablehttp's client calls for
 // each; the response that it returns is only for show: what counts is d.last,
 // which outlives a wait that is cut short.
 func (d *delivery) RoundTrip(req *http.Request) (*http.Response, error) {
-	a := d.attempt(req)
+	a := d.attempt(req.Context())
 	d.last = a
 	if a.fault != faultNone {
 		return nil, errNoReply
@@ -60,31 +63,60 @@ func (d *delivery) RoundTrip(req *http.Request) (*http.Response, error) {
 // errNoReply stands for every fault; d.last says which.
 var errNoReply = errors.New("no reply")
 
+// journalPatience is how long beyond a call's deadline its record is waited for.
+// A journal that works answers within it.
+const journalPatience = 5 * time.Second
+
 // attempt waits for the call's turn, has it recorded, sends it and judges what
 // comes back.
-func (d *delivery) attempt(req *http.Request) *attempt {
-	ctx := req.Context()
+func (d *delivery) attempt(ctx context.Context) *attempt {
 	if d.f.limits.enter(ctx, d.lane) != nil {
 		return d.unsent(faultNotAdmitted)
 	}
 	defer d.f.limits.leave(d.lane)
-	if d.refused = d.rec.Sending(ctx, d.request); d.refused != nil {
+	if d.refused = d.record(); d.refused != nil {
 		return d.unsent(faultNotRecorded)
 	}
 	d.request = nil
+	if ctx.Err() != nil {
+		d.rec.Sent(journal.Attempt{StartedAt: time.Now().UTC(), Error: ended(ctx, "recorded too late to be sent")}, true)
+		return d.unsent(faultRecordedLate)
+	}
 	d.attempts++
-	d.mayHaveLeft = true
+	d.pass++
+	d.mayHaveLeft, d.sentAt = true, time.Now()
+	a := d.transact(ctx, &d.message, d.deadline, d.judge)
+	d.mayHaveLeft = !a.fate.unprocessed
+	d.report(ctx, a)
+	return a
+}
+
+// record has the call recorded before it leaves. The wait may outlast the
+// deadline a little: what is recorded too late has a journal that works, and
+// times out; what is not recorded even then is not lost, but returned to be
+// taken up again when the journal can be written.
+func (d *delivery) record() error {
+	ctx, cancel := context.WithDeadline(d.caller, d.deadline.Add(journalPatience))
+	defer cancel()
+	return d.rec.Sending(ctx, d.request)
+}
+
+// transact sends a message, reads the reply and lets judge look at it, which
+// may keep nothing of the reply's body.
+func (d *delivery) transact(ctx context.Context, m *message, deadline time.Time, judge func(*attempt)) *attempt {
 	d.f.metrics.inFlight.Inc()
 	defer d.f.metrics.inFlight.Dec()
-
+	if limit := d.route.AttemptTimeout; limit > 0 && limit < time.Until(deadline) {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
 	a := &attempt{started: time.Now()}
 	buf := d.f.buffers.get()
 	defer d.f.buffers.put(buf)
-	d.exchange(req, a, buf)
+	d.exchange(ctx, m, a, buf)
 	a.took = time.Since(a.started)
-	d.judge(a)
-	d.mayHaveLeft = !a.fate.unprocessed
-	d.report(ctx, a)
+	judge(a)
 	return a
 }
 
@@ -100,20 +132,13 @@ func (d *delivery) unsent(f fault) *attempt {
 	return a
 }
 
-// exchange sends the request and reads the whole reply, all within the
-// attempt's time, following redirects within the service.
-func (d *delivery) exchange(req *http.Request, a *attempt, buf *[]byte) {
-	ctx := req.Context()
-	if d.route.AttemptTimeout > 0 && d.route.AttemptTimeout < time.Until(d.deadline) {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.route.AttemptTimeout)
-		defer cancel()
-	}
-	target := req.URL
+// exchange sends the message and reads the whole reply, following redirects
+// within the service.
+func (d *delivery) exchange(ctx context.Context, m *message, a *attempt, buf *[]byte) {
+	target := m.request.URL
 	for hop := 0; ; hop++ {
 		var w watch
-		out := d.outgoing(w.observe(ctx, target.Scheme == "https"), req)
-		out.URL = target
+		out := m.outgoing(w.observe(ctx, target.Scheme == "https"), target)
 		response, err := d.f.transport.RoundTrip(out)
 		if err != nil {
 			a.fault, a.why = faultOf(ctx, &w, err)
@@ -127,21 +152,6 @@ func (d *delivery) exchange(req *http.Request, a *attempt, buf *[]byte) {
 		_ = response.Body.Close()
 		target = next
 	}
-}
-
-// outgoing returns the copy of the request that goes to the transport. It has
-// a body that nothing can rewind, also where it is empty: with GetBody, with
-// http.NoBody and without a body net/http sends a request with an
-// Idempotency-Key again by itself when a reused connection breaks. The body's
-// type is one that net/http knows to be in memory: it writes others apart from
-// the headers, in a packet of their own.
-func (d *delivery) outgoing(ctx context.Context, req *http.Request) *http.Request {
-	out := req.WithContext(ctx)
-	out.GetBody = nil
-	out.Header = d.header
-	out.Body = io.NopCloser(bytes.NewReader(d.wire.Body))
-	out.ContentLength = int64(len(d.wire.Body))
-	return out
 }
 
 // receive reads the reply.
@@ -173,24 +183,26 @@ func (d *delivery) judge(a *attempt) {
 	}
 	a.fate = decide(q)
 	d.doubt = d.doubt || !a.fate.unprocessed
+	d.settled = a.fault == faultNone && !a.fate.again
 	patience := d.route.Timeout
 	if limit := d.route.AttemptTimeout; limit > 0 && a.took >= limit {
 		patience = limit
 	}
 	t := d.telling(patience)
-	if a.fault != faultNone {
+	switch {
+	case a.fate.unknown:
+		a.outcome = d.unknown(t.lost(a))
+	case a.fault != faultNone:
 		a.outcome = t.failed(a.fault, a.fate)
-		return
+	default:
+		a.outcome = t.replied(a.reply, a.waitSeconds)
 	}
-	a.outcome = t.replied(a.reply, a.fate, a.waitSeconds)
 }
 
 // report tells the recorder, the metrics and the log.
 func (d *delivery) report(ctx context.Context, a *attempt) {
-	d.rec.Sent(journal.Attempt{
-		StartedAt: a.started.UTC(), Duration: a.took, Status: a.status(), Error: a.why,
-	}, a.fate.unprocessed)
-	d.lane.attempted(a.status(), a.fault)
+	d.rec.Sent(a.entry(), a.fate.unprocessed)
+	d.lane.attempted(a.code())
 	if !d.f.log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -35,19 +34,21 @@ type delivery struct {
 	lane       *lane
 	idempotent bool
 	deadline   time.Time
+	// caller is the context of the call without its deadline.
+	caller context.Context
 	// request is what Recorder.Sending is given the first time.
 	request  []byte
 	rendered *router.Request
-	wire     router.Wire
-	// header is what every attempt sends; nobody changes it.
-	header http.Header
-	// credential is the password of the URL as a header holds it, for a service
-	// that repeats what it was sent.
-	credential string
+	message  message
 
-	// attempts counts the requests that left.
-	attempts int
-	last     *attempt
+	// attempts counts the requests that left, and pass those of this pass: a
+	// call that never ran is given a second one.
+	attempts, pass int
+	// questions counts the questions about a lost request.
+	questions int
+	last      *attempt
+	// sentAt is when the request left that may have been processed.
+	sentAt time.Time
 	// refused is what Recorder.Sending returned instead of letting the call go.
 	refused error
 	// mayHaveLeft: a request is out and its fate is not known to be harmless.
@@ -55,44 +56,61 @@ type delivery struct {
 	// doubt: one of the attempts, here or in an earlier process, may have been
 	// processed.
 	doubt bool
+	// lost is why the outcome is unknown, in words for the agent.
+	lost string
+	// settled: the outcome stands, even when the context has ended since.
+	settled bool
 }
 
 // run carries the call to its outcome and counts it.
-func (d *delivery) run(ctx context.Context) (outcome journal.Outcome, err error) {
+func (d *delivery) run(ctx context.Context) (journal.Outcome, error) {
 	started := time.Now()
-	d.lane = d.f.unknown
+	d.lane, d.caller = d.f.unknown, ctx
+	outcome := d.guarded(ctx, func() journal.Outcome { return d.carry(ctx, started) })
+	if d.canAsk(outcome) {
+		outcome = d.guarded(ctx, func() journal.Outcome { return d.settle(ctx, outcome) })
+	}
+	outcome.Hold = outcome.Failure == journal.UnknownOutcome && d.route != nil && d.route.HoldUnknown
+	err := d.stopped(ctx)
+	if err == nil && !d.dryRun {
+		d.finished(ctx, outcome, started)
+	}
+	return outcome, err
+}
+
+// guarded makes a panic an outcome.
+func (d *delivery) guarded(ctx context.Context, step func() journal.Outcome) (outcome journal.Outcome) {
 	defer func() {
 		if p := recover(); p != nil {
-			outcome, err = d.panicked(ctx, p), nil
-		}
-		if err == nil && !d.dryRun {
-			d.finished(ctx, outcome, started)
+			outcome = d.panicked(ctx, p)
 		}
 	}()
-	outcome = d.carry(ctx, started)
-	return outcome, d.stopped(ctx)
+	return step()
 }
 
 // finished counts the call. What no attempt has told the log is told here.
 func (d *delivery) finished(ctx context.Context, outcome journal.Outcome, started time.Time) {
 	d.lane.finished(outcome, time.Since(started))
-	if d.attempts > 0 {
+	message := "call answered without a request"
+	switch {
+	case d.questions > 0:
+		message = "recover ended"
+	case d.attempts > 0:
 		return
 	}
 	level := slog.LevelInfo
 	if outcome.Failure == journal.UnknownOutcome || outcome.Failure == journal.Internal {
 		level = slog.LevelWarn
 	}
-	d.f.log.LogAttrs(ctx, level, "call answered without a request", d.logAttrs(slog.String("outcome", outcome.Label()))...)
+	d.f.log.LogAttrs(ctx, level, message, d.logAttrs(slog.String("outcome", outcome.Label()))...)
 }
 
-// stopped says why there is no outcome, nil when there is one. A whole reply
-// that settles the call counts, even when the context ended since.
+// stopped says why there is no outcome, nil when there is one.
 func (d *delivery) stopped(ctx context.Context) error {
-	if d.refused != nil {
+	switch {
+	case d.refused != nil:
 		return d.refused
-	}
-	if settled := d.last != nil && d.last.fault == faultNone && !d.last.fate.again; settled {
+	case d.settled:
 		return nil
 	}
 	return context.Cause(ctx)
@@ -109,9 +127,11 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 	// left, the table what may be sent now.
 	d.idempotent = route.Idempotent && d.call.Idempotent
 	d.deadline = started.Add(route.Timeout)
-	d.doubt = d.call.State == journal.Running
-	if d.doubt && !d.idempotent {
-		return d.resumeUnknown()
+	if d.call.State == journal.Running {
+		d.doubt, d.mayHaveLeft, d.sentAt = true, true, d.call.SentAt
+		if !d.idempotent {
+			return d.resumeUnknown()
+		}
 	}
 	if outcome, ok := d.prepare(ctx); !ok || d.dryRun {
 		return outcome
@@ -122,7 +142,13 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 // resumeUnknown is the outcome of a call that an earlier process sent and that
 // may not be sent again: nobody knows whether it ran.
 func (d *delivery) resumeUnknown() journal.Outcome {
-	return d.telling(0).unknown("the bridge was stopped before the reply came")
+	return d.unknown("the bridge was stopped before the reply came")
+}
+
+// unknown is the outcome of a call of which nobody here can say whether it ran.
+func (d *delivery) unknown(why string) journal.Outcome {
+	d.lost = why
+	return d.telling(0).unknown(why)
 }
 
 // withoutRoute is the outcome of a call whose function has no route (any more).
@@ -177,7 +203,7 @@ func (d *delivery) build(args []byte) error {
 	}
 	d.rendered = &request
 	var err error
-	d.wire, err = d.table.Wire(request)
+	d.message, err = d.pack(request, d.key)
 	return err
 }
 
@@ -225,12 +251,8 @@ func (d *delivery) unbuilt(ctx context.Context, err error) journal.Outcome {
 	return failure(journal.Internal, d.call.Function+" was not called: its request could not be made", doNotTry)
 }
 
-// send makes the attempts.
+// send makes the attempts of one pass.
 func (d *delivery) send(ctx context.Context) journal.Outcome {
-	req, err := d.firstRequest()
-	if err != nil {
-		return d.unbuilt(ctx, err)
-	}
 	ctx, cancel := context.WithDeadline(ctx, d.deadline)
 	defer cancel()
 	client := &retryablehttp.Client{
@@ -240,7 +262,7 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 		Backoff:      d.pause,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
 	}
-	response, err := client.Do(&retryablehttp.Request{Request: req.WithContext(ctx)})
+	response, err := client.Do(&retryablehttp.Request{Request: d.message.request.WithContext(ctx)})
 	if err == nil {
 		_ = response.Body.Close()
 	}
@@ -249,37 +271,6 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 	}
 	return d.last.outcome
 }
-
-// firstRequest is the request without headers, body and context, which each
-// attempt's copy is given: http.Client would copy the headers each time.
-func (d *delivery) firstRequest() (*http.Request, error) {
-	target, err := url.Parse(d.wire.URL)
-	if err != nil {
-		return nil, errAddress
-	}
-	var own [ownHeaderCount]router.Header
-	d.header = headerOf(ownHeaders(own[:0], d.f.version, d.key, d.call, d.wire.Body != nil), d.wire.Headers)
-	d.authorize(target)
-	return &http.Request{
-		Method: d.wire.Method, URL: target, Host: d.wire.Host, Header: http.Header{},
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}, nil
-}
-
-// authorize moves user and password of the URL to the header.
-func (d *delivery) authorize(target *url.URL) {
-	user := target.User
-	if target.User = nil; user == nil || d.header["Authorization"] != nil {
-		return
-	}
-	password, _ := user.Password()
-	basic := http.Request{Header: d.header}
-	basic.SetBasicAuth(user.Username(), password)
-	d.credential = strings.TrimPrefix(d.header.Get("Authorization"), "Basic ")
-}
-
-// errAddress stands for url.Parse's error, which holds the URL.
-var errAddress = errors.New("the request's URL cannot be parsed")
 
 // again is go-retryablehttp's CheckRetry.
 func (d *delivery) again(ctx context.Context, _ *http.Response, _ error) (bool, error) {
@@ -290,7 +281,7 @@ func (d *delivery) again(ctx context.Context, _ *http.Response, _ error) (bool, 
 // beyond the deadline.
 func (d *delivery) nextPause() time.Duration {
 	retry := d.route.Retry
-	wait := backoff(retry.MinWait, retry.MaxWait, d.attempts-1)
+	wait := backoff(retry.MinWait, retry.MaxWait, d.pass-1)
 	wait = max(wait, seconds(d.last.waitSeconds))
 	if wait >= time.Until(d.deadline) {
 		return -1
@@ -308,8 +299,9 @@ func (d *delivery) pause(_, _ time.Duration, _ int, _ *http.Response) time.Durat
 func (d *delivery) panicked(ctx context.Context, p any) journal.Outcome {
 	d.f.log.LogAttrs(ctx, slog.LevelError, "call panicked",
 		d.logAttrs(slog.Any("panic", p), slog.String("stack", string(debug.Stack())))...)
+	d.settled = true
 	if d.mayHaveLeft && !d.idempotent {
-		return d.telling(0).unknown("the bridge failed before the reply was read")
+		return d.unknown("the bridge failed before the reply was read")
 	}
 	return failure(journal.Internal, d.call.Function+" failed by a fault of the bridge", doNotTry)
 }
@@ -328,11 +320,11 @@ func (d *delivery) logAttrs(more ...slog.Attr) []slog.Attr {
 func (d *delivery) telling(patience time.Duration) telling {
 	t := telling{
 		function: d.call.Function, idempotent: d.idempotent,
-		attempts: d.attempts, patience: patience, credential: d.credential,
+		attempts: d.pass, patience: patience, credential: d.message.credential,
 	}
 	if d.route != nil {
 		t.result, t.redactor = d.route.Result, d.f.redactorOf(d.table)
-		t.doubtful = d.doubt && d.idempotent && (d.wire.Method == http.MethodPost || d.wire.Method == http.MethodPatch)
+		t.doubtful = d.doubt && d.idempotent && (d.message.wire.Method == http.MethodPost || d.message.wire.Method == http.MethodPatch)
 	}
 	return t
 }

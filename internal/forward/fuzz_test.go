@@ -56,7 +56,10 @@ func FuzzReply(f *testing.F) {
 		tell := telling{function: "act", result: result, redactor: newRedactor(nil), idempotent: options&32 != 0, attempts: 1}
 		fate := decide(question{status: r.status, idempotent: tell.idempotent, on503: true})
 
-		o := tell.replied(r, fate, 0)
+		o := tell.replied(r, 0)
+		if fate.unknown {
+			o = tell.unknown(tell.lost(&attempt{reply: r}))
+		}
 
 		if !utf8.ValidString(o.Output+o.Error) || o.Success == (o.Error != "") || o.Success != (o.Failure == "") {
 			t.Fatalf("outcome = %+v", o)

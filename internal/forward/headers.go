@@ -19,18 +19,21 @@ const (
 // ownHeaderCount is how many headers ownHeaders makes at most.
 const ownHeaderCount = 9
 
-// ownHeaders appends the bridge's headers of a call, under canonical names.
+// ownHeaders appends the bridge's headers of a call, under canonical names. An
+// empty key is left out.
 func ownHeaders(own []router.Header, version, key string, call *journal.Call, hasBody bool) []router.Header {
 	own = append(own,
 		router.Header{Name: "Accept", Value: acceptValue},
 		router.Header{Name: "Accept-Encoding", Value: encodings},
 		router.Header{Name: "User-Agent", Value: "functionbridge/" + version},
-		router.Header{Name: "Idempotency-Key", Value: headerSafe(key)},
 		router.Header{Name: "Bridge-Session-Id", Value: headerSafe(call.SessionID)},
 		router.Header{Name: "Bridge-Turn-Id", Value: headerSafe(call.TurnID)},
 		router.Header{Name: "Bridge-Call-Id", Value: headerSafe(call.CallID)},
 		router.Header{Name: "Bridge-Function", Value: headerSafe(call.Function)},
 	)
+	if key != "" {
+		own = append(own, router.Header{Name: "Idempotency-Key", Value: headerSafe(key)})
+	}
 	if hasBody {
 		own = append(own, router.Header{Name: "Content-Type", Value: "application/json"})
 	}

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -39,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "bridge_upstream_attempts_total",
-			Help: "Finished upstream requests, by function and HTTP status (or error, timeout).",
+			Help: "Finished upstream requests, by function and HTTP status (or error, timeout); recover_… for questions about a lost one.",
 		}, []string{"function", "code"}),
 	}
 	if reg != nil {
@@ -124,17 +125,8 @@ func (l *lane) finished(o journal.Outcome, took time.Duration) {
 	l.duration.Observe(took.Seconds())
 }
 
-// attempted counts a request.
-func (l *lane) attempted(status int, f fault) {
-	code := "error"
-	switch {
-	case f == faultTimeout || f == faultConnectTimeout:
-		code = "timeout"
-	case status == 200:
-		code = "200"
-	case status != 0:
-		code = strconv.Itoa(status)
-	}
+// attempted counts a request under a code.
+func (l *lane) attempted(code string) {
 	l.mu.RLock()
 	c := l.codes[code]
 	l.mu.RUnlock()
@@ -145,6 +137,19 @@ func (l *lane) attempted(status int, f fault) {
 		l.mu.Unlock()
 	}
 	c.Inc()
+}
+
+// code is the attempt's label in the metrics.
+func (a *attempt) code() string {
+	switch status := a.status(); {
+	case a.fault == faultTimeout || a.fault == faultConnectTimeout:
+		return "timeout"
+	case status == http.StatusOK:
+		return "200"
+	case status != 0:
+		return strconv.Itoa(status)
+	}
+	return "error"
 }
 
 // labels are the values of the label outcome.

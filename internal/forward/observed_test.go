@@ -42,7 +42,7 @@ bridge_calls_total{function="get",outcome="success"} 1
 # HELP bridge_calls_in_flight Upstream requests under way.
 # TYPE bridge_calls_in_flight gauge
 bridge_calls_in_flight 0
-# HELP bridge_upstream_attempts_total Finished upstream requests, by function and HTTP status (or error, timeout).
+# HELP bridge_upstream_attempts_total Finished upstream requests, by function and HTTP status (or error, timeout); recover_… for questions about a lost one.
 # TYPE bridge_upstream_attempts_total counter
 bridge_upstream_attempts_total{code="200",function="get"} 1
 bridge_upstream_attempts_total{code="503",function="get"} 1

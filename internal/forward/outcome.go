@@ -91,14 +91,19 @@ type telling struct {
 
 // replied is the outcome of a whole reply. waitSeconds is what its Retry-After
 // asks for, 0 for nothing.
-func (t telling) replied(r *reply, f fate, waitSeconds int64) journal.Outcome {
-	switch {
-	case r.ok():
+func (t telling) replied(r *reply, waitSeconds int64) journal.Outcome {
+	if r.ok() {
 		return t.accepted(r)
-	case f.unknown:
-		return t.unknown(withDetail("its service answered "+t.statusWords(r.status), t.detailOf(r)))
 	}
 	return t.refused(r, waitSeconds)
+}
+
+// lost says why nobody can say what became of an attempt.
+func (t telling) lost(a *attempt) string {
+	if a.fault != faultNone {
+		return t.withoutReply(a.fault)
+	}
+	return withDetail("its service answered "+t.statusWords(a.reply.status), t.detailOf(a.reply))
 }
 
 // refused is the outcome of a reply that is not 2xx.
@@ -277,11 +282,9 @@ func (t telling) unknown(why string) journal.Outcome {
 	return failure(journal.UnknownOutcome, "It is not known whether "+t.function+" was carried out: "+why, checkFirst)
 }
 
-// failed is the outcome of an attempt without a whole reply.
+// failed is the outcome of an attempt without a whole reply that is known not to
+// have been processed, or can be repeated.
 func (t telling) failed(f fault, after fate) journal.Outcome {
-	if after.unknown {
-		return t.unknown(t.withoutReply(f))
-	}
 	kind, todo := kindOfFault(f), tryLater
 	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded {
 		todo = doNotTry
@@ -302,7 +305,7 @@ func (t telling) failed(f fault, after fate) journal.Outcome {
 
 func kindOfFault(f fault) journal.Kind {
 	switch f {
-	case faultTimeout, faultNotAdmitted:
+	case faultTimeout, faultNotAdmitted, faultRecordedLate:
 		return journal.Timeout
 	case faultCut:
 		return journal.BadReply
@@ -318,6 +321,8 @@ func (t telling) withoutReply(f fault) string {
 	switch f {
 	case faultNotAdmitted:
 		return "too many calls were waiting, and its turn did not come within " + plainDuration(t.patience)
+	case faultRecordedLate:
+		return "its time of " + plainDuration(t.patience) + " was over before it could be sent"
 	case faultNotRecorded:
 		return "the call could not be recorded, so nothing was sent"
 	case faultNoConnection:

@@ -16,6 +16,8 @@ const (
 	// faultNotRecorded: the journal did not take the row that must stand before
 	// a request leaves.
 	faultNotRecorded
+	// faultRecordedLate: the row stood, but only after the deadline.
+	faultRecordedLate
 	// faultNoConnection: refused, no such host, or the handshake broke off.
 	faultNoConnection
 	// faultConnectTimeout: no connection in time.
@@ -77,7 +79,7 @@ func decide(q question) fate {
 
 func (q question) afterFault() fate {
 	switch q.fault {
-	case faultUntrusted, faultNotTLS, faultNotAdmitted, faultNotRecorded:
+	case faultUntrusted, faultNotTLS, faultNotAdmitted, faultNotRecorded, faultRecordedLate:
 		return fate{unprocessed: true}
 	case faultNone, faultBroken, faultTimeout, faultCut:
 		return q.maybeProcessed()
