@@ -17,6 +17,7 @@ type Store interface {
 	Flush(ctx context.Context) error
 	Turn(ctx context.Context, sessionID, turnID string) ([]journal.Call, error)
 	Unsettled(ctx context.Context) ([]journal.Call, error)
+	Dropped(ctx context.Context, known func(journal.Key) bool) ([]journal.Call, error)
 	Call(ctx context.Context, key journal.Key) (journal.Call, error)
 	Calls(ctx context.Context, f journal.Filter) (calls []journal.Call, next string, err error)
 	SaveFollow(ctx context.Context, f journal.Follow) error
@@ -62,6 +63,13 @@ func tests() map[string]func(*testing.T, Open) {
 		"a refused row spoils none of its neighbours":  refusedNeighbours,
 		"unsettled calls are adopted, whole, in order": adoption,
 		"a settled call is not adopted":                settledNotAdopted,
+		"an image from before the adoption is refused": fencing,
+		"revisions go on in the next process":          revisions,
+		"an abandoned call goes on":                    reopening,
+		"an abandoned call of an earlier process too":  reopeningAnothers,
+		"dropped calls are found":                      droppedFound,
+		"a call settled meanwhile is not dropped":      settledNotDropped,
+		"dropped calls come in portions":               droppedPortions,
 		"a turn lists its own calls":                   turnLists,
 		"an unknown call is not found":                 notFound,
 		"a listing selects":                            listingSelects,

@@ -23,7 +23,10 @@ func rowComesBack(t *testing.T, o Open) {
 	c.Attempts = []journal.Attempt{
 		{StartedAt: moment(1), Duration: 250 * time.Millisecond, Status: 429},
 		{StartedAt: moment(2), Duration: time.Microsecond, Error: "connection refused"},
+		{StartedAt: moment(2), Status: 404, Recover: true},
 	}
+	c.Fence, c.Rev, c.Reran, c.Crashes = 2, 1<<40, true, 2
+	c.SentAt, c.RetryAt = moment(6), moment(86400)
 	c.AnsweredAt, c.SubmittedAt, c.ConfirmedAt = moment(3), moment(4), moment(5)
 	save(t, s, journal.Durable, c)
 	c.Owner = "a"

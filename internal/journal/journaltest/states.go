@@ -138,7 +138,7 @@ func adoption(t *testing.T, o Open) {
 		c.Request = []byte(`{"n":1}`)
 		c.Outcome = journal.Success("out")
 		save(t, s, journal.Lazy, c)
-		if c.Owner = "b"; !state.Settled() {
+		if c.Owner, c.Fence = "b", 1; !state.Settled() {
 			want = append(want, c)
 		}
 	}

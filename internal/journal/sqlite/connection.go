@@ -17,11 +17,15 @@ import (
 // goroutine needs no pool, and database/sql would copy and check each of a
 // batch's thousands of values again.
 type connection struct {
-	conn  driver.Conn
-	owner string
-	stmts map[string]driver.StmtExecContext
-	args  []driver.NamedValue // reused
-	sql   map[int]string      // of an upsert, by its number of rows
+	conn    driver.Conn
+	connect driver.Connector
+	// earlier shows what was committed before the open transaction; nil until
+	// that is asked for.
+	earlier driver.Conn
+	owner   string
+	stmts   map[string]driver.StmtExecContext
+	args    []driver.NamedValue // reused
+	sql     map[int]string      // of an upsert, by its number of rows
 }
 
 func dial(ctx context.Context, c driver.Connector, owner string) (*connection, error) {
@@ -29,7 +33,7 @@ func dial(ctx context.Context, c driver.Connector, owner string) (*connection, e
 	if err != nil {
 		return nil, err
 	}
-	w := &connection{conn: conn, owner: owner, stmts: map[string]driver.StmtExecContext{}, sql: map[int]string{}}
+	w := &connection{conn: conn, connect: c, owner: owner, stmts: map[string]driver.StmtExecContext{}, sql: map[int]string{}}
 	for _, rows := range chunks() {
 		w.sql[rows] = upsertSQL(rows)
 	}
@@ -47,6 +51,9 @@ func (c *connection) close(logger *slog.Logger) {
 		if closer, ok := s.(driver.Stmt); ok {
 			errs = append(errs, closer.Close())
 		}
+	}
+	if c.earlier != nil {
+		errs = append(errs, c.earlier.Close())
 	}
 	if err := errors.Join(append(errs, c.conn.Close())...); err != nil {
 		logger.Warn("journal connection did not close", "error", err)
@@ -96,7 +103,7 @@ func (c *connection) add(values ...driver.Value) {
 }
 
 // commit writes a batch in one transaction and returns the table's highest id.
-// It sets each entry's err and rewritten.
+// It sets each entry's err and before.
 func (c *connection) commit(ctx context.Context, b *batch, t *tally) (lastID int64, err error) {
 	if _, err := c.bind().exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return 0, fmt.Errorf("begin: %w", err)
@@ -156,14 +163,14 @@ func (c *connection) upsert(ctx context.Context, chunk []*entry, t *tally, befor
 	}
 	var unknown []*entry
 	for _, e := range chunk {
-		if e.rewritten = false; e.err == nil && !t.isOpen(e.call.Key) {
+		if e.before = ""; e.err == nil && !t.isOpen(e.call.Key) {
 			unknown = append(unknown, e)
 		}
 	}
 	if lastID-before == int64(len(unknown)) {
 		return lastID, nil
 	}
-	return lastID, c.findRewritten(ctx, unknown, before)
+	return lastID, c.findRewritten(ctx, unknown)
 }
 
 // execRows upserts the chunk in one statement.
@@ -193,31 +200,56 @@ func (c *connection) findRefused(ctx context.Context, chunk []*entry, before int
 		if err != nil {
 			return err
 		}
-		if changed == 0 {
-			e.err = journal.ErrStale
+		if changed > 0 {
+			continue
+		}
+		e.err = journal.ErrStale
+		if e.overtaken, err = c.overtaken(ctx, e.call); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// findRewritten marks the calls that were settled before this transaction:
-// their ids are old ones.
-func (c *connection) findRewritten(ctx context.Context, entries []*entry, before int64) error {
-	for _, e := range entries {
-		c.bind(e.call.SessionID, e.call.TurnID, e.call.CallID)
-		row, err := queryRow(ctx, c.conn, "SELECT id FROM calls WHERE session_id = ? AND turn_id = ? AND call_id = ?", c.args...)
-		if err != nil && !errors.Is(err, io.EOF) {
+// overtaken reports whether a refused image is only late: the row holds a later
+// one of the same hand.
+func (c *connection) overtaken(ctx context.Context, call journal.Call) (bool, error) {
+	c.bind(call.SessionID, call.TurnID, call.CallID)
+	row, err := queryRow(ctx, c.conn, "SELECT owner, fence, rev FROM calls WHERE "+byKey, c.args...)
+	if err != nil {
+		return false, err
+	}
+	rev, ok := row[2].(int64)
+	return row[0] == c.owner && row[1] == call.Fence && ok && rev > call.Rev, nil
+}
+
+// findRewritten finds out what state the calls that were settled before this
+// transaction had.
+func (c *connection) findRewritten(ctx context.Context, entries []*entry) (err error) {
+	if c.earlier == nil {
+		if c.earlier, err = c.connect.Connect(ctx); err != nil {
 			return err
 		}
-		id, ok := row[0].(int64)
-		e.rewritten = ok && id <= before
+	}
+	for _, e := range entries {
+		c.bind(e.call.SessionID, e.call.TurnID, e.call.CallID)
+		row, err := queryRow(ctx, c.earlier, "SELECT state FROM calls WHERE "+byKey, c.args...)
+		switch {
+		case errors.Is(err, io.EOF): // it is new
+		case err != nil:
+			return err
+		default:
+			e.before = journal.State(fmt.Sprint(row[0]))
+		}
 	}
 	return nil
 }
 
 // upsertSQL returns the statement for so many rows. What a call is (function,
-// arguments, when it was seen) is written once; a row of another owner, or one
-// whose state cannot become the new one, stays as it is.
+// arguments, when it was seen) is written once. A row stays as it is when it
+// belongs to another owner, when it changed hands or holds a later image, and
+// when its state cannot become the new one. Nobody works on an abandoned call,
+// so that any process may go on with it.
 func upsertSQL(rows int) string {
 	columns := strings.Split(columnList, ", ")
 	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
@@ -231,7 +263,8 @@ func upsertSQL(rows int) string {
 		}
 		b.WriteString(c + " = excluded." + c)
 	}
-	b.WriteString(" WHERE calls.owner = excluded.owner AND CASE calls.state")
+	b.WriteString(" WHERE (calls.owner = excluded.owner OR calls.state = 'abandoned' AND excluded.state <> 'abandoned')" +
+		" AND (calls.fence, calls.rev) <= (excluded.fence, excluded.rev) AND CASE calls.state")
 	for _, from := range journal.States() {
 		b.WriteString(" WHEN '" + string(from) + "' THEN " + reachable(from))
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
 
 	"functionbridge/internal/journal"
@@ -230,6 +231,45 @@ func TestReleaseBeforeRunsOnTheNewSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Call(t.Context(), c.Key); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRowsOfTheReleaseBeforeAreKept starts from the first schema.
+func TestRowsOfTheReleaseBeforeAreKept(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "bridge.db")
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, os.DirFS("migrations"), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.UpTo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.ExecContext(t.Context(), `INSERT INTO calls (session_id, turn_id, call_id, function, state, owner, idempotent, generation,
+		created_at, answered_at, submitted_at, confirmed_at, success, content, failure, attempts, output)
+		VALUES ('sess_1', 'turn_1', 'call_1', 'f', 'running', 'old', 1, 0, 1, 0, 0, 0, 0, 0, '',
+		CAST('[{"started_at":1,"duration_us":2,"status":503}]' AS BLOB), zeroblob(100000))`); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, path, Options{Owner: "new"})
+	calls, err := s.Unsettled(t.Context())
+	if err != nil || len(calls) != 1 {
+		t.Fatalf("%d calls (%v), want 1", len(calls), err)
+	}
+	c := calls[0]
+	if c.Fence != 1 || c.Rev != 0 || c.Attempts[0].Status != 503 || len(c.Outcome.Output) != 100000 {
+		t.Errorf("fence %d, rev %d, attempts %v, %d bytes", c.Fence, c.Rev, c.Attempts, len(c.Outcome.Output))
+	}
+	c.State, c.Rev = journal.Answered, 1
+	if err := s.Save(t.Context(), c, journal.Durable); err != nil {
 		t.Error(err)
 	}
 }

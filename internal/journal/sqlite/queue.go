@@ -34,10 +34,11 @@ type entry struct {
 	size    int
 	waiters []chan error // each has room for one
 
-	// err and rewritten are set by the writer: the row was refused; the row had
-	// been settled before.
+	// err, overtaken and before are set by the writer: the row was refused; only
+	// because a later image is on disk; the state of a row that had been settled.
 	err       error
-	rewritten bool
+	overtaken bool
+	before    journal.State
 }
 
 // task is anything else that is done inside the next transaction.
@@ -90,8 +91,10 @@ func (q *queue) init() {
 //
 // A Durable write returns when it is on disk. It waits out an outage; when ctx
 // ends first it returns ctx's cause, and the write stays queued. It returns
-// journal.ErrStale when the row belongs to another owner or its state cannot
-// become the new one; a Lazy write that is refused so is logged.
+// journal.ErrStale when the row belongs to another owner (but for an abandoned
+// call that goes on: that may be anybody's), carries a higher fence or, under the
+// same fence, a higher rev, and when its state cannot become the new one; a Lazy
+// write that is refused so is logged.
 func (s *Store) Save(ctx context.Context, call journal.Call, d journal.Durability) error {
 	call.Owner = s.owner
 	if err := valid(call); err != nil {
@@ -151,7 +154,9 @@ func (q *queue) addLazy(call journal.Call) error {
 		return fmt.Errorf("%w: %d rows wait for the disk", journal.ErrUnavailable, len(q.next.entries))
 	}
 	first := len(q.next.entries) == 0
-	q.put(call)
+	if q.put(call) == nil {
+		return journal.ErrStale
+	}
 	if first || q.full() {
 		q.nudge()
 	}
@@ -169,13 +174,17 @@ func (q *queue) addDurable(call journal.Call) (<-chan error, error) {
 	}
 	wait := make(chan error, 1)
 	e := q.put(call)
+	if e == nil {
+		return nil, journal.ErrStale
+	}
 	e.waiters = append(e.waiters, wait)
 	q.urgent = true
 	q.nudge()
 	return wait, nil
 }
 
-// put queues a row, in the place of an older image of the same call.
+// put queues a row, in the place of an older image of the same call; nil when
+// the call has changed hands since the image was made.
 func (q *queue) put(call journal.Call) *entry {
 	e := q.byKey[call.Key]
 	if e == nil {
@@ -188,7 +197,13 @@ func (q *queue) put(call journal.Call) *entry {
 	}
 	// Images are made under the caller's lock and saved without it, so an older
 	// one may come last.
-	if call.Rev < e.call.Rev {
+	switch {
+	case call.Fence < e.call.Fence:
+		return nil
+	case call.Fence > e.call.Fence:
+		e.tell(journal.ErrStale)
+		e.waiters = nil
+	case call.Rev < e.call.Rev:
 		return e
 	}
 	q.bytes -= e.size
@@ -391,8 +406,7 @@ func (q *queue) drop(b *batch, err error) {
 		q.dropped = append(q.dropped, fmt.Errorf("%d calls were not written: %w", len(b.entries), err))
 	}
 	for _, e := range b.entries {
-		e.err = err
-		e.tell()
+		e.tell(err)
 	}
 	for _, t := range b.tasks {
 		q.finish(t, err)
@@ -413,7 +427,7 @@ func (q *queue) committed(b *batch) (recovered bool) {
 	recovered = q.broken != nil
 	q.broken, q.lastCommit = nil, time.Now()
 	for _, e := range b.entries {
-		e.tell()
+		e.tell(e.err)
 	}
 	for _, t := range b.tasks {
 		q.finish(t, nil)
@@ -429,9 +443,10 @@ func (q *queue) finish(t *task, err error) {
 	close(t.done)
 }
 
-func (e *entry) tell() {
+// tell answers those who wait.
+func (e *entry) tell(err error) {
 	for _, w := range e.waiters {
-		w <- e.err
+		w <- err
 	}
 }
 

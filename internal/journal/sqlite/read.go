@@ -20,10 +20,9 @@ const (
 )
 
 // Turn returns the calls of a turn that are on disk, oldest first, for telling
-// what is known after a restart. Only the key, Function, State, Owner,
-// Idempotent, Generation, the times and the outcome's kind (Success, Content,
-// Failure) are filled: Arguments, Request, Output, Error, Attempts and
-// LateOutcome are left out, so what it returns is not to be saved.
+// what is known after a restart. Everything is filled but Arguments, Request,
+// Attempts, LateOutcome and the outcome's texts (Output, Error), so what it
+// returns is not to be saved.
 func (s *Store) Turn(ctx context.Context, sessionID, turnID string) ([]journal.Call, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read turn: %w", err)
@@ -42,32 +41,32 @@ func (s *Store) Turn(ctx context.Context, sessionID, turnID string) ([]journal.C
 }
 
 const turnSQL = `SELECT session_id, turn_id, call_id, function, idempotent, created_at, state, owner, generation,
-	answered_at, submitted_at, confirmed_at, success, content, failure
+	answered_at, submitted_at, confirmed_at, success, content, failure, fence, rev, sent_at, retry_at, reran, crashes
 	FROM calls WHERE session_id = ? AND turn_id = ? ORDER BY id`
 
 func scanBrief(row scanner) (journal.Call, error) {
 	var (
 		c                                     journal.Call
 		created, answered, submitted, confirm int64
+		sent, retry                           int64
 	)
 	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Idempotent, &created, &c.State, &c.Owner, &c.Generation,
-		&answered, &submitted, &confirm, &c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure)
+		&answered, &submitted, &confirm, &c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure,
+		&c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes)
 	c.CreatedAt, c.AnsweredAt = fromMicros(created), fromMicros(answered)
 	c.SubmittedAt, c.ConfirmedAt = fromMicros(submitted), fromMicros(confirm)
+	c.SentAt, c.RetryAt = fromMicros(sent), fromMicros(retry)
 	return c, err
 }
 
+// byKey selects one call.
+const byKey = "session_id = ? AND turn_id = ? AND call_id = ?"
+
 // Unsettled makes this process the owner of every call that is neither
-// confirmed nor abandoned, and returns them whole, oldest first.
+// confirmed nor abandoned, under a higher fence where it belonged to another,
+// and returns them whole, oldest first.
 func (s *Store) Unsettled(ctx context.Context) ([]journal.Call, error) {
-	adopt := func(ctx context.Context, c *connection) error {
-		c.bind(s.owner, s.owner)
-		if _, err := c.exec(ctx, "UPDATE calls SET owner = ? WHERE "+unsettled+" AND owner <> ?"); err != nil {
-			return fmt.Errorf("adopt calls: %w", err)
-		}
-		return nil
-	}
-	if err := s.do(ctx, adopt); err != nil {
+	if err := s.adoptUnsettled(ctx); err != nil {
 		return nil, fmt.Errorf("take unsettled calls: %w", err)
 	}
 	calls, err := collect(ctx, s.reader, scanCall, "SELECT "+columnList+" FROM calls WHERE "+unsettled+" ORDER BY id")
@@ -77,14 +76,63 @@ func (s *Store) Unsettled(ctx context.Context) ([]journal.Call, error) {
 	return calls, nil
 }
 
+func (s *Store) adoptUnsettled(ctx context.Context) error {
+	return s.do(ctx, func(ctx context.Context, c *connection) error {
+		c.bind(s.owner, s.owner)
+		_, err := c.exec(ctx, "UPDATE calls SET owner = ?, fence = fence + 1 WHERE "+unsettled+" AND owner <> ?")
+		return err
+	})
+}
+
+// maxDropped is the most calls that Dropped returns.
+const maxDropped = 1000
+
+// Dropped makes this process the owner of the unsettled calls that known does
+// not know and returns them whole, oldest first, at most 1000: what somebody let
+// go of. It costs no query when there are none. known may be called more than
+// once for a call. It fails with journal.ErrUnavailable while the journal cannot
+// be written, since what was settled meanwhile is not on disk then.
+func (s *Store) Dropped(ctx context.Context, known func(journal.Key) bool) ([]journal.Call, error) {
+	keys := s.tally.waiting(known)
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	if s.queue.outage() {
+		return nil, fmt.Errorf("take dropped calls: %w", journal.ErrUnavailable)
+	}
+	// Also writes what was settled before known was asked.
+	if err := s.adoptUnsettled(ctx); err != nil {
+		return nil, fmt.Errorf("take dropped calls: %w", err)
+	}
+	var dropped []journal.Call
+	for _, k := range keys {
+		if len(dropped) == maxDropped {
+			break
+		}
+		call, err := s.read(ctx, k)
+		switch {
+		case errors.Is(err, journal.ErrNotFound), err == nil && (call.State.Settled() || known(k)):
+		case err != nil:
+			return nil, err
+		default:
+			dropped = append(dropped, call)
+		}
+	}
+	return dropped, nil
+}
+
 // Call returns one call, as of all that was saved before; journal.ErrNotFound
 // when there is none. During an outage it shows what is on disk.
 func (s *Store) Call(ctx context.Context, key journal.Key) (journal.Call, error) {
 	if err := s.settle(ctx); err != nil {
 		return journal.Call{}, err
 	}
-	call, err := scanCall(s.reader.QueryRowContext(ctx,
-		"SELECT "+columnList+" FROM calls WHERE session_id = ? AND turn_id = ? AND call_id = ?",
+	return s.read(ctx, key)
+}
+
+// read returns one call as it is on disk.
+func (s *Store) read(ctx context.Context, key journal.Key) (journal.Call, error) {
+	call, err := scanCall(s.reader.QueryRowContext(ctx, "SELECT "+columnList+" FROM calls WHERE "+byKey,
 		key.SessionID, key.TurnID, key.CallID))
 	if errors.Is(err, sql.ErrNoRows) {
 		err = journal.ErrNotFound

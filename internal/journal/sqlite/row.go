@@ -15,7 +15,8 @@ const columnList = "session_id, turn_id, call_id, function, arguments, idempoten
 
 // changing are the columns that a later write replaces.
 const changing = "state, owner, generation, answered_at, submitted_at, confirmed_at, " +
-	"success, content, failure, error, attempts, late_outcome, request, output"
+	"success, content, failure, error, attempts, late_outcome, request, output, " +
+	"fence, rev, sent_at, retry_at, reran, crashes"
 
 // addRow adds a call's values in the order of columnList.
 func (c *connection) addRow(call journal.Call) error {
@@ -33,7 +34,8 @@ func (c *connection) addRow(call journal.Call) error {
 		string(call.State), c.owner, int64(call.Generation), micros(call.AnsweredAt), micros(call.SubmittedAt),
 		micros(call.ConfirmedAt),
 		flag(o.Success), flag(o.Content), string(o.Failure), blob([]byte(o.Error)), attempts, late,
-		blob(call.Request), blob([]byte(o.Output)))
+		blob(call.Request), blob([]byte(o.Output)),
+		call.Fence, call.Rev, micros(call.SentAt), micros(call.RetryAt), flag(call.Reran), int64(call.Crashes))
 	return nil
 }
 
@@ -45,17 +47,19 @@ func scanCall(row scanner) (journal.Call, error) {
 	var (
 		c                                     journal.Call
 		created, answered, submitted, confirm int64
+		sent, retry                           int64
 		failed, attempts, late, output        []byte
 	)
 	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Arguments, &c.Idempotent, &created,
 		&c.State, &c.Owner, &c.Generation, &answered, &submitted, &confirm,
 		&c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure, &failed, &attempts, &late,
-		&c.Request, &output)
+		&c.Request, &output, &c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes)
 	if err != nil {
 		return c, err
 	}
 	c.CreatedAt, c.AnsweredAt = fromMicros(created), fromMicros(answered)
 	c.SubmittedAt, c.ConfirmedAt = fromMicros(submitted), fromMicros(confirm)
+	c.SentAt, c.RetryAt = fromMicros(sent), fromMicros(retry)
 	c.Outcome.Error, c.Outcome.Output = string(failed), string(output)
 	if c.Attempts, err = decodeAttempts(attempts); err != nil {
 		return c, fmt.Errorf("decode attempts: %w", err)
@@ -103,18 +107,19 @@ type attemptJSON struct {
 	Duration  int64  `json:"duration_us"`
 	Status    int    `json:"status,omitempty"`
 	Error     string `json:"error,omitempty"`
+	Recover   bool   `json:"recover,omitempty"`
 }
 
 func encodeAttempts(list []journal.Attempt) (driver.Value, error) {
 	switch {
 	case len(list) == 0:
 		return nil, nil
-	case len(list) == 1 && list[0].Error == "":
+	case len(list) == 1 && list[0].Error == "" && !list[0].Recover:
 		return encodeAttempt(list[0]), nil // nearly every call; encoding/json takes ten times as long
 	}
 	out := make([]attemptJSON, len(list))
 	for i, a := range list {
-		out[i] = attemptJSON{micros(a.StartedAt), a.Duration.Microseconds(), a.Status, a.Error}
+		out[i] = attemptJSON{micros(a.StartedAt), a.Duration.Microseconds(), a.Status, a.Error, a.Recover}
 	}
 	return json.Marshal(out)
 }
@@ -142,6 +147,7 @@ func decodeAttempts(text []byte) ([]journal.Attempt, error) {
 			Duration:  time.Duration(a.Duration) * time.Microsecond,
 			Status:    a.Status,
 			Error:     a.Error,
+			Recover:   a.Recover,
 		}
 	}
 	return out, nil

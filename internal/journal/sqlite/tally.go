@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,15 +91,17 @@ func (t *tally) committed(written []*entry, lastID int64) {
 
 func (t *tally) move(e *entry) {
 	if e.err != nil {
-		t.refused++
-	}
-	if e.err != nil || e.rewritten {
+		if !e.overtaken {
+			t.refused++
+		}
 		return
 	}
 	call := openCall{state: e.call.State, created: e.call.CreatedAt}
 	if before, ok := t.open[e.call.Key]; ok {
 		t.numbers[before.state]--
 		call.created = before.created
+	} else if e.before != "" {
+		t.numbers[e.before]--
 	}
 	t.numbers[call.state]++
 	if call.state.Settled() {
@@ -114,15 +117,31 @@ func (t *tally) settledAfter(written []*entry) (confirmed, abandoned int64) {
 	defer t.mu.Unlock()
 	confirmed, abandoned = t.numbers[journal.Confirmed], t.numbers[journal.Abandoned]
 	for _, e := range written {
-		switch {
-		case e.err != nil || e.rewritten:
-		case e.call.State == journal.Confirmed:
-			confirmed++
-		case e.call.State == journal.Abandoned:
-			abandoned++
+		if e.err != nil {
+			continue
 		}
+		confirmed += is(e.call.State, journal.Confirmed) - is(e.before, journal.Confirmed)
+		abandoned += is(e.call.State, journal.Abandoned) - is(e.before, journal.Abandoned)
 	}
 	return confirmed, abandoned
+}
+
+func is(a, b journal.State) int64 { return flag(a == b) }
+
+// waiting returns the unsettled calls that known does not know, oldest first.
+// known is asked without the lock.
+func (t *tally) waiting(known func(journal.Key) bool) []journal.Key {
+	t.mu.Lock()
+	open := maps.Clone(t.open)
+	t.mu.Unlock()
+	var keys []journal.Key
+	for k := range open {
+		if !known(k) {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b journal.Key) int { return open[a].created.Compare(open[b].created) })
+	return keys
 }
 
 func (t *tally) counts() map[journal.State]int64 {

@@ -65,7 +65,7 @@ func (s *Store) finish(b *batch, lastID int64, began time.Time) {
 		s.logger.Info("journal can be written again", "outage_ms", time.Since(began).Milliseconds())
 	}
 	for _, e := range b.entries {
-		if e.err != nil && len(e.waiters) == 0 {
+		if e.err != nil && !e.overtaken && len(e.waiters) == 0 {
 			s.logger.Warn("journal refused a row", "session_id", e.call.SessionID, "turn_id", e.call.TurnID,
 				"call_id", e.call.CallID, "state", e.call.State, "error", e.err)
 		}
