@@ -124,3 +124,20 @@ func closedRefuses(t *testing.T, o Open) {
 	}
 	closeStore(t, s)
 }
+
+// cleanEnd: a call that is running when the journal is closed is no crash.
+func cleanEnd(t *testing.T, o Open) {
+	for i, owner := range []string{"a", "b", "c"} {
+		s := open(t, o, owner)
+		if s.Unclean() {
+			t.Errorf("%s takes the end before for unclean", owner)
+		}
+		if i == 0 {
+			save(t, s, journal.Durable, in(call("call_1"), journal.Running))
+		}
+		if c := unsettled(t, s, 1)[0]; c.Crashes != 0 {
+			t.Errorf("%d crashes, want none", c.Crashes)
+		}
+		closeStore(t, s)
+	}
+}

@@ -25,6 +25,7 @@ type Store interface {
 	Counts() map[journal.State]int64
 	OldestUnanswered() time.Time
 	Ready(ctx context.Context) error
+	Unclean() bool
 	Close() error
 }
 
@@ -85,6 +86,7 @@ func tests() map[string]func(*testing.T, Open) {
 		"a write whose caller left is written":         callerLeft,
 		"a healthy journal is ready":                   healthyReady,
 		"a closed journal refuses":                     closedRefuses,
+		"a closed journal ended cleanly":               cleanEnd,
 	}
 }
 

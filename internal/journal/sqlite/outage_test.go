@@ -139,7 +139,8 @@ func TestFullFileLosesNothingAndRecoversByItself(t *testing.T) {
 
 func TestCloseInAnOutageSaysWhatIsLost(t *testing.T) {
 	t.Parallel()
-	s, file := openFull(t, filepath.Join(t.TempDir(), "bridge.db"))
+	path := filepath.Join(t.TempDir(), "bridge.db")
+	s, file := openFull(t, path)
 	file.fill(t, s)
 	if err := s.Save(t.Context(), large("lazy"), journal.Lazy); err != nil {
 		t.Fatal(err)
@@ -152,6 +153,9 @@ func TestCloseInAnOutageSaysWhatIsLost(t *testing.T) {
 	}
 	if err := <-waiting; !errors.Is(err, journal.ErrUnavailable) {
 		t.Errorf("the waiting save: %v, want unavailable", err)
+	}
+	if !openStore(t, path, Options{Owner: "b"}).Unclean() {
+		t.Error("rows were lost, and the next process takes the end for clean")
 	}
 }
 

@@ -45,6 +45,7 @@ type Store struct {
 	reader  *sql.DB
 	turn    *sql.Stmt // turnSQL, on reader
 	tally   *tally
+	unclean bool
 
 	queue  queue
 	done   chan struct{} // closed when the writer has ended
@@ -104,7 +105,10 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	if s.turn, err = s.reader.PrepareContext(ctx, turnSQL); err != nil { // it closes with the reader
 		return nil, err
 	}
-	s.tally, err = loadTally(ctx, s.reader)
+	if s.tally, err = loadTally(ctx, s.reader); err != nil {
+		return nil, err
+	}
+	s.unclean, err = takeOver(ctx, s.connect, s.owner)
 	return s, err
 }
 
@@ -131,6 +135,10 @@ func (s *Store) release() error {
 	}
 	return errors.Join(err, s.lock.release())
 }
+
+// Unclean reports whether the process that had the journal before ended without
+// closing it, or could not write all of it.
+func (s *Store) Unclean() bool { return s.unclean }
 
 // Counts returns how many calls are on disk in each state. Every state is a key.
 func (s *Store) Counts() map[journal.State]int64 { return s.tally.counts() }

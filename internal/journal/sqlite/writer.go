@@ -21,10 +21,30 @@ func (s *Store) write(ctx context.Context) {
 	for {
 		b, ok := s.queue.take(s.delay)
 		if !ok {
+			conn = s.leave(ctx, conn)
 			return
 		}
 		conn = s.persist(ctx, conn, &b)
 	}
+}
+
+// leave marks a clean end, when all was written. A mark that cannot be written
+// makes the next start more careful than it need be, and is no reason to wait.
+func (s *Store) leave(ctx context.Context, conn *connection) *connection {
+	if s.queue.lost() != nil {
+		return conn
+	}
+	var err error
+	if conn == nil {
+		conn, err = dial(ctx, s.connect, s.owner)
+	}
+	if err == nil {
+		err = conn.leave(ctx)
+	}
+	if err != nil {
+		s.logger.WarnContext(ctx, "journal could not note its clean end", "error", err)
+	}
+	return conn
 }
 
 // persist commits a batch, however long it takes: what was accepted is kept in
