@@ -40,8 +40,8 @@ type environment struct {
 	StreamIdleTimeout string `split_words:"true" default:"60s" about:"a stream without a byte for so long is opened again"`
 	ResyncInterval    string `split_words:"true" default:"30s" about:"how often a followed session is read besides its stream"`
 	DrainTimeout      string `split_words:"true" default:"40s" about:"how long a stop waits for calls in flight"`
-	Retention         string `split_words:"true"`
-	JournalPayloads   string `split_words:"true"`
+	Retention         string `split_words:"true" default:"720h" about:"settled calls older than this leave the journal"`
+	JournalPayloads   string `split_words:"true" default:"keep" about:"keep, or pending: arguments and outputs are erased once a call is confirmed"`
 	LogLevel          string `split_words:"true" default:"info" about:"debug, info, warn or error"`
 	LogFormat         string `split_words:"true" about:"json or text; unset, text on a terminal"`
 }
@@ -78,6 +78,8 @@ type settings struct {
 	StreamIdleTimeout time.Duration
 	ResyncInterval    time.Duration
 	DrainTimeout      time.Duration
+	Retention         time.Duration
+	ErasePayloads     bool
 	LogLevel          slog.Level
 	LogFormat         string
 	// LookupEnv is where the route table's ${VAR}s come from; nil means that
@@ -142,8 +144,6 @@ func (e environment) parse(api apiEnvironment) (settings, error) {
 	var p parser
 	p.notYet("OPENAI_WEBHOOK_SECRET", api.WebhookSecret)
 	p.notYet("BRIDGE_SESSION_METADATA", e.SessionMetadata)
-	p.notYet("BRIDGE_RETENTION", e.Retention)
-	p.notYet("BRIDGE_JOURNAL_PAYLOADS", e.JournalPayloads)
 	s := settings{
 		APIKey:            p.required("OPENAI_API_KEY", api.APIKey),
 		BaseURL:           p.baseURL("OPENAI_BASE_URL", api.BaseURL),
@@ -161,6 +161,8 @@ func (e environment) parse(api apiEnvironment) (settings, error) {
 		StreamIdleTimeout: p.duration("BRIDGE_STREAM_IDLE_TIMEOUT", e.StreamIdleTimeout, time.Second),
 		ResyncInterval:    p.duration("BRIDGE_RESYNC_INTERVAL", e.ResyncInterval, time.Second),
 		DrainTimeout:      p.duration("BRIDGE_DRAIN_TIMEOUT", e.DrainTimeout, 0),
+		Retention:         p.duration("BRIDGE_RETENTION", e.Retention, time.Minute),
+		ErasePayloads:     p.oneOf("BRIDGE_JOURNAL_PAYLOADS", e.JournalPayloads, "keep", "pending") == "pending",
 		LogLevel:          p.logLevel("BRIDGE_LOG_LEVEL", e.LogLevel),
 		LogFormat:         p.oneOf("BRIDGE_LOG_FORMAT", e.LogFormat, "", "json", "text"),
 	}

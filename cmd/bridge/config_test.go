@@ -113,7 +113,7 @@ func TestEmptySettingsHaveTheirDefaults(t *testing.T) {
 	want := settings{
 		APIKey: "sk-1", BaseURL: "https://api.openai.com/v1", Routes: "routes.yaml", Sessions: []string{"sess_1"}, DiscoverInterval: 15 * time.Second, DatabasePath: "bridge.db",
 		Addr: ":8080", AdminAddr: "127.0.0.1:8081", MaxCalls: 256, APIRate: 20, StreamIdleTimeout: time.Minute,
-		ResyncInterval: 30 * time.Second, DrainTimeout: 40 * time.Second, LogLevel: slog.LevelInfo,
+		ResyncInterval: 30 * time.Second, DrainTimeout: 40 * time.Second, Retention: 720 * time.Hour, LogLevel: slog.LevelInfo,
 	}
 	if got := load(t, following(nil)); !reflect.DeepEqual(got, want) {
 		t.Errorf("unset: %+v", got)
@@ -184,13 +184,13 @@ func TestSettingsAreRead(t *testing.T) {
 		"BRIDGE_DISCOVER_INTERVAL": "1m30s", "BRIDGE_DATABASE_URL": "sqlite:/data/b.db", "BRIDGE_ADDR": "[::1]:0", "BRIDGE_ADMIN_ADDR": " off ",
 		"BRIDGE_ADMIN_TOKEN": "token ", "BRIDGE_METRICS_ADDR": ":9090", "BRIDGE_MAX_CALLS": " 8 ", "BRIDGE_API_RATE": "0.5",
 		"BRIDGE_STREAM_IDLE_TIMEOUT": "5s", "BRIDGE_RESYNC_INTERVAL": "1h", "BRIDGE_DRAIN_TIMEOUT": "0s", "BRIDGE_LOG_LEVEL": "DEBUG",
-		"BRIDGE_LOG_FORMAT": "Text",
+		"BRIDGE_LOG_FORMAT": "Text", "BRIDGE_RETENTION": "48h", "BRIDGE_JOURNAL_PAYLOADS": "Pending",
 	})
 	want := settings{
 		APIKey: "sk-1", BaseURL: "http://localhost:8090/v1", OrgID: "org", ProjectID: "proj", Routes: "a dir/t.yaml",
 		Sessions: []string{"sess_1", "sess_2"}, Agents: []string{"agent_1"}, DiscoverInterval: 90 * time.Second, DatabasePath: "/data/b.db",
 		Addr: "[::1]:0", AdminToken: "token", MetricsAddr: ":9090", MaxCalls: 8, APIRate: 0.5, StreamIdleTimeout: 5 * time.Second,
-		ResyncInterval: time.Hour, LogLevel: slog.LevelDebug, LogFormat: "text",
+		ResyncInterval: time.Hour, Retention: 48 * time.Hour, ErasePayloads: true, LogLevel: slog.LevelDebug, LogFormat: "text",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -207,6 +207,8 @@ func TestBadSettingsAreNamedWithWhatIsAllowed(t *testing.T) {
 		{"BRIDGE_DISCOVER_INTERVAL", duration, []string{"15", "0s", "-3s", "999ms", "soon", "99999999h"}},
 		{"BRIDGE_STREAM_IDLE_TIMEOUT", duration, []string{"60", "0"}},
 		{"BRIDGE_RESYNC_INTERVAL", duration, []string{"half an hour"}},
+		{"BRIDGE_RETENTION", "it must be a duration of at least 1m0s, such as 30s or 2m", []string{"30 days", "0", "59s"}},
+		{"BRIDGE_JOURNAL_PAYLOADS", "it must be one of keep, pending", []string{"erase", "none"}},
 		{"BRIDGE_DRAIN_TIMEOUT", "it must be a duration of at least 0s, such as 30s or 2m", []string{"-1s", "40"}},
 		{"BRIDGE_MAX_CALLS", "it must be a whole number from 1 to 100000", []string{"0", "-1", "many", "1.5", "100001", "99999999999999999999"}},
 		{"BRIDGE_API_RATE", "it must be a number from 0.1 to 100000", []string{"0", "-1", "fast", "NaN", "inf", "1e9"}},
@@ -230,7 +232,7 @@ func TestBadSettingsAreNamedWithWhatIsAllowed(t *testing.T) {
 
 func TestAllBadSettingsAreReportedAtOnce(t *testing.T) {
 	got := refusal(t, map[string]string{
-		"BRIDGE_MAX_CALLS": "0", "BRIDGE_ADDR": "8080", "BRIDGE_DATABASE_URL": "x", "BRIDGE_LOG_LEVEL": "loud", "BRIDGE_RETENTION": "1h",
+		"BRIDGE_MAX_CALLS": "0", "BRIDGE_ADDR": "8080", "BRIDGE_DATABASE_URL": "x", "BRIDGE_LOG_LEVEL": "loud", "BRIDGE_RETENTION": "1s",
 	})
 	for _, name := range []string{"OPENAI_API_KEY", "BRIDGE_MAX_CALLS", "BRIDGE_ADDR", "BRIDGE_DATABASE_URL", "BRIDGE_LOG_LEVEL", "BRIDGE_RETENTION"} {
 		if !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, name+" ") }) {
@@ -286,8 +288,8 @@ func TestSecretsInBadURLsAreMasked(t *testing.T) {
 
 func TestSettingsWithoutAPartBehindThemAreRefused(t *testing.T) {
 	for name, value := range map[string]string{
-		"OPENAI_WEBHOOK_SECRET": "whsec_s3cret", "BRIDGE_SESSION_METADATA": "team=a", "BRIDGE_RETENTION": "720h",
-		"BRIDGE_JOURNAL_PAYLOADS": "keep", "BRIDGE_DATABASE_URL": "postgres://host/s3cret",
+		"OPENAI_WEBHOOK_SECRET": "whsec_s3cret", "BRIDGE_SESSION_METADATA": "team=a",
+		"BRIDGE_DATABASE_URL": "postgres://host/s3cret",
 	} {
 		got := refusal(t, following(map[string]string{name: value}))
 		if len(got) != 1 || !strings.HasPrefix(got[0], name) || !strings.Contains(got[0], "not supported yet") || strings.Contains(got[0], "s3cret") {

@@ -26,7 +26,7 @@ func (d *daemon) publicEndpoints() *chi.Mux {
 func (d *daemon) adminEndpoints() *chi.Mux {
 	routes := &admin.Routes{Table: d.currentTable, Status: d.reloads.Status, Tryer: d.forwarder, Logger: d.log}
 	sessions := &admin.Sessions{Manager: d.sessions, Logger: d.log}
-	calls := &admin.Calls{Journal: d.journal, Logger: d.log}
+	calls := &admin.Calls{Journal: d.journal, Resolver: d.sessions, Logger: d.log}
 
 	r := d.newMux(admin.Guard(d.settings.AdminToken))
 	r.Method(http.MethodGet, "/metrics", admin.Metrics(d.registry, d.log))
@@ -39,6 +39,7 @@ func (d *daemon) adminEndpoints() *chi.Mux {
 	r.Delete("/admin/sessions/{id}", sessions.Unfollow)
 	r.Get("/admin/calls", calls.List)
 	r.Get("/admin/calls/{session_id}/{turn_id}/{call_id}", calls.One)
+	r.Post("/admin/calls/{session_id}/{turn_id}/{call_id}/resolve", calls.Resolve)
 	return r
 }
 

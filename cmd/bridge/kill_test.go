@@ -51,14 +51,10 @@ type killRig struct {
 	env     []string
 }
 
-func newKillRig(t *testing.T, options agentsim.Options, sessions int) (*killRig, []string) {
+func newKillRig(t *testing.T, options agentsim.Options, sessions int, answer http.HandlerFunc) (*killRig, []string) {
 	t.Helper()
 	dir := t.TempDir()
-	r := &killRig{sim: agentsim.New(options)}
-	r.service = newService(t, func(w http.ResponseWriter, req *http.Request) {
-		<-time.After(rand.N(20 * time.Millisecond)) // a service takes its time
-		ok(w, req)
-	})
+	r := &killRig{sim: agentsim.New(options), service: newService(t, answer)}
 	api := httptest.NewServer(r.sim)
 	t.Cleanup(api.Close)
 	t.Cleanup(r.sim.Close)
@@ -79,6 +75,12 @@ func newKillRig(t *testing.T, options agentsim.Options, sessions int) (*killRig,
 	return r, ids
 }
 
+// inNoTime answers as services do, which take their time.
+func inNoTime(w http.ResponseWriter, req *http.Request) {
+	<-time.After(rand.N(20 * time.Millisecond))
+	ok(w, req)
+}
+
 // sent counts what the service got of each call, by idempotency key.
 func (r *killRig) sent(path string) map[string]int {
 	counts := map[string]int{}
@@ -97,7 +99,7 @@ func TestKilledBridgeLosesNoCallAndRepeatsNoSideEffect(t *testing.T) {
 	for name, options := range agentsim.Positions() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, ids := newKillRig(t, options, 4)
+			r, ids := newKillRig(t, options, 4, inNoTime)
 			turns := make([]string, len(ids))
 			const steps = 40
 			for i, id := range ids {
@@ -148,4 +150,35 @@ func (r *killRig) check(t *testing.T, ids []string, steps int) {
 		}
 	}
 	t.Logf("%d pay and %d look requests, %d calls answered with an unknown outcome", len(r.service.received("/pay")), len(r.service.received("/look")), unknown)
+}
+
+// A call that ends the process whenever it is sent is not sent for ever.
+func TestCallThatBringsTheBridgeDownIsGivenUp(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 10)
+	r, ids := newKillRig(t, agentsim.Kind(), 1, func(_ http.ResponseWriter, req *http.Request) {
+		arrived <- struct{}{}
+		<-req.Context().Done()
+	})
+	turn := r.sim.Play(ids[0], agentsim.Step{agentsim.Call("look", `{}`).WithID("c1")})
+	for range 3 {
+		p := startProcess(t, r.env...)
+		<-arrived
+		<-time.After(500 * time.Millisecond) // the first process sends ahead of its row, which a crash may lose
+		p.kill(t)
+	}
+	p := startProcess(t, r.env...)
+	defer p.kill(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if status, err := r.sim.WaitTurn(ctx, ids[0], turn); err != nil || status != "completed" {
+		t.Fatalf("the turn is %q (%v)\n%s", status, err, p.logs.String())
+	}
+	results := r.sim.Results(ids[0])
+	if len(results) != 1 || results[0].Success || !strings.Contains(results[0].Error, "the bridge failed three times while it ran") {
+		t.Errorf("the agent got %+v", results)
+	}
+	if n := len(r.service.received("/look")); n != 3 {
+		t.Errorf("the service got the call %d times, want 3", n)
+	}
 }

@@ -70,6 +70,9 @@ func (l *requestLog) of(callID string) []upstreamRequest {
 const lineTable = `version: 1
 routes:
   pay: http://service/pay
+  look_later: {url: "http://service/slow", idempotent: true, async: true, timeout: 10m}
+  pay_later: {url: "http://service/slow", async: true, timeout: 10m}
+  pay_held: {url: "http://service/lost", on_unknown_outcome: hold}
   look: {url: "http://service/look", idempotent: true, timeout: 10m}
   slow_pay: {url: "http://service/slow", timeout: 10m}
   slow_look: {url: "http://service/slow", idempotent: true, timeout: 10m}
@@ -114,10 +117,7 @@ func (l *line) start(t *testing.T) {
 	t.Helper()
 	var err error
 	l.registry = prometheus.NewRegistry()
-	owner := fmt.Sprint("process at ", time.Now())
-	if l.journal, err = sqlite.Open(t.Context(), filepath.Join(l.dir, "bridge.db"), sqlite.Options{Owner: owner, Logger: l.config.Logger}); err != nil {
-		t.Fatal(err)
-	}
+	owner := l.openJournal(t)
 	l.forwarder = forward.New(forward.Config{
 		MaxCalls: 64, Table: func() *router.Table { return l.table }, Logger: l.config.Logger,
 		Registerer: l.registry, Transport: forward.Transport{Dial: l.upstream.DialContext},
@@ -136,6 +136,17 @@ func (l *line) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.running = true
+}
+
+// openJournal opens the journal for a process and returns its name.
+func (l *line) openJournal(t *testing.T) (owner string) {
+	t.Helper()
+	var err error
+	owner = fmt.Sprint("process at ", time.Now())
+	if l.journal, err = sqlite.Open(t.Context(), filepath.Join(l.dir, "bridge.db"), sqlite.Options{Owner: owner, Logger: l.config.Logger}); err != nil {
+		t.Fatal(err)
+	}
+	return owner
 }
 
 // stop drains for as long as patience and takes the bridge's own parts down.
@@ -340,9 +351,9 @@ func TestListThatIsNeverAnsweredHidesNoSession(t *testing.T) {
 	})
 }
 
-func TestAbsurdRetryAfterHoldsNothingForHours(t *testing.T) {
+func TestAbsurdRetryAfterHidesNoCallForHours(t *testing.T) {
 	t.Parallel()
-	for _, on := range []agentsim.Endpoint{agentsim.GetSession, agentsim.OpenStream, agentsim.PostEvents} {
+	for _, on := range []agentsim.Endpoint{agentsim.GetSession, agentsim.OpenStream} {
 		t.Run(on.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -700,7 +711,7 @@ func TestCallTooLargeForTheStreamIsFoundInTheSession(t *testing.T) {
 	})
 }
 
-// A stream that says that something is amiss makes the session be read at once; what means nothing does not.
+// A stream that brings what cannot be understood makes the session be read at once; what means nothing does not.
 func TestOddFramesMakeTheSessionBeReadOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -711,7 +722,7 @@ func TestOddFramesMakeTheSessionBeReadOnce(t *testing.T) {
 		{agentsim.Fault{Kind: agentsim.FaultMalformed}, 1},
 		{agentsim.Fault{Kind: agentsim.FaultLongLine, N: 17 << 20}, 1},
 		{agentsim.Fault{Kind: agentsim.FaultLongLine}, 0},
-		{agentsim.Fault{Kind: agentsim.FaultEmptyData}, 0},
+		{agentsim.Fault{Kind: agentsim.FaultEmptyData}, 1},
 		{agentsim.Fault{Kind: agentsim.FaultComment}, 0},
 	} {
 		t.Run(fmt.Sprint(c.fault.Kind, c.fault.N), func(t *testing.T) {

@@ -33,12 +33,18 @@ type example struct {
 type exampleCall struct {
 	env, metadata       map[string]string
 	function, arguments string
-	// target is method and URL, empty for no request; headers are lines.
+	// requests are what the service sees, the last one as often as there are more replies.
+	requests []exampleRequest
+	replies  []string
+	result   string
+}
+
+// exampleRequest is one request as the README writes it down: target is method
+// and URL, headers are lines.
+type exampleRequest struct {
 	target  string
 	headers []string
 	body    string
-	replies []string
-	result  string
 }
 
 // examples finds the route tables, the blocks of YAML with a version, and the
@@ -77,12 +83,15 @@ func readCall(t *testing.T, text string) exampleCall {
 		case "call":
 			c.function, c.arguments, _ = strings.Cut(rest, " ")
 		case "request":
-			c.target = strings.TrimPrefix(rest, "none")
+			if rest != "none" {
+				c.requests = append(c.requests, exampleRequest{target: rest})
+			}
 		case "":
+			last := &c.requests[len(c.requests)-1]
 			if strings.HasPrefix(rest, "{") {
-				c.body = rest
+				last.body = rest
 			} else {
-				c.headers = append(c.headers, rest)
+				last.headers = append(last.headers, rest)
 			}
 		case "reply":
 			c.replies = append(c.replies, rest)
@@ -150,14 +159,15 @@ func (c exampleCall) check(t *testing.T, text string) {
 // compareRequests demands one request for each reply, each as the README says.
 func (c exampleCall) compareRequests(t *testing.T, got []seenRequest) {
 	t.Helper()
-	if len(got) != len(c.replies) || (c.target == "") != (len(got) == 0) {
+	if len(got) != len(c.replies) || (len(c.requests) == 0) != (len(got) == 0) {
 		t.Fatalf("the service got %d requests, want %d", len(got), len(c.replies))
 	}
-	for _, r := range got {
-		if r.target != c.target || r.body != c.body {
-			t.Errorf("the service got\n%s\n%s\nand the README says\n%s\n%s", r.target, r.body, c.target, c.body)
+	for i, r := range got {
+		want := c.requests[min(i, len(c.requests)-1)]
+		if r.target != want.target || r.body != want.body {
+			t.Errorf("the service got\n%s\n%s\nand the README says\n%s\n%s", r.target, r.body, want.target, want.body)
 		}
-		for _, line := range c.headers {
+		for _, line := range want.headers {
 			name, value, _ := strings.Cut(line, ": ")
 			if have := r.header.Get(name); have != value {
 				t.Errorf("the service got %s: %s, and the README says %s", name, have, value)

@@ -222,14 +222,14 @@ func (d *daemon) buildForwarder(context.Context) error {
 func (d *daemon) buildSessions(context.Context) error {
 	client, err := session.NewClient(session.ClientConfig{ //nolint:contextcheck // the client makes no request here
 		APIKey: d.settings.APIKey, BaseURL: d.settings.BaseURL, OrgID: d.settings.OrgID, ProjectID: d.settings.ProjectID,
-		UserAgent: "functionbridge/" + version, Rate: d.settings.APIRate,
+		UserAgent: "functionbridge/" + version, Rate: d.settings.APIRate, Logger: d.log,
 	})
 	if err != nil {
 		return err
 	}
 	d.onStop(func() error { client.Close(); return nil })
 	d.sessions = session.New(session.Config{
-		Client: client, Forwarder: d.forwarder, Journal: d.journal, Owner: d.owner,
+		Client: client, Forwarder: d.forwarder, Journal: d.journal, Owner: d.owner, Unclean: d.journal.Unclean(),
 		Sessions: d.settings.Sessions, Agents: d.settings.Agents, DiscoverInterval: d.settings.DiscoverInterval,
 		IdleTimeout: d.settings.StreamIdleTimeout, ResyncInterval: d.settings.ResyncInterval,
 		Logger: d.log, Registerer: d.registry,

@@ -44,6 +44,7 @@ type attemptView struct {
 	DurationMS float64    `json:"duration_ms"`
 	Status     *int       `json:"status"`
 	Error      *string    `json:"error"`
+	Recover    bool       `json:"recover"`
 }
 
 func viewCall(c journal.Call) callView {
@@ -85,6 +86,7 @@ func viewAttempts(attempts []journal.Attempt) []attemptView {
 	for _, a := range attempts {
 		view := attemptView{
 			StartedAt: moment(a.StartedAt), DurationMS: float64(a.Duration.Microseconds()) / 1000, Error: text(a.Error),
+			Recover: a.Recover,
 		}
 		if a.Status != 0 {
 			view.Status = &a.Status

@@ -31,8 +31,9 @@ type JournalReader interface {
 
 // Calls answers about the calls in the journal.
 type Calls struct {
-	Journal JournalReader
-	Logger  *slog.Logger
+	Journal  JournalReader
+	Resolver Resolver
+	Logger   *slog.Logger
 }
 
 type callPage struct {
@@ -68,17 +69,20 @@ func (c *Calls) List(w http.ResponseWriter, r *http.Request) {
 func (c *Calls) One(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), journalTimeout)
 	defer cancel()
-	call, err := c.Journal.Call(ctx, journal.Key{
-		SessionID: pathValue(r, "session_id"), TurnID: pathValue(r, "turn_id"), CallID: pathValue(r, "call_id"),
-	})
+	call, err := c.Journal.Call(ctx, callKey(r))
 	switch {
 	case errors.Is(err, journal.ErrNotFound):
-		problem(w, http.StatusNotFound, "There is no such call in the journal.")
+		problem(w, http.StatusNotFound, noCall)
 	case err != nil:
 		journalProblem(w, c.Logger, "read a call", err)
 	default:
 		answer(w, c.Logger, http.StatusOK, viewCall(call))
 	}
+}
+
+// callKey is the key that the path names.
+func callKey(r *http.Request) journal.Key {
+	return journal.Key{SessionID: pathValue(r, "session_id"), TurnID: pathValue(r, "turn_id"), CallID: pathValue(r, "call_id")}
 }
 
 // errAfter is a cursor that no page gave out.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -92,9 +93,9 @@ func (c *Client) pace(e *APIError) {
 	}
 }
 
-// maxRetryAfter bounds what the API may ask to wait: agents wait for the results
-// that are held back, and to ask every ten minutes burdens nobody.
-const maxRetryAfter = 10 * time.Minute
+// maxRetryAfter keeps an absurd Retry-After from overflowing. A result waits for
+// as long as the API asks; see maxReadWait for everything else.
+const maxRetryAfter = 365 * 24 * time.Hour
 
 // retryAfter reads Retry-After-Ms, or Retry-After as seconds or a date (RFC
 // 9110 section 10.2.3); 0 when it is absent, past or garbage.
@@ -114,7 +115,9 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 
 // health is what the last answers said about the API.
 type health struct {
-	refused     atomic.Bool
+	log *slog.Logger
+	// key is shut while the API refuses the key: requests wait there.
+	key         gate
 	unreachable atomic.Bool
 }
 
@@ -128,15 +131,29 @@ func (h *health) saw(res *http.Response, err error) error {
 		}
 	case res != nil:
 		h.unreachable.Store(res.StatusCode >= 500)
-		if res.StatusCode < 300 || res.StatusCode == http.StatusUnauthorized {
-			h.refused.Store(res.StatusCode == http.StatusUnauthorized)
-		}
+		h.sawKey(res.StatusCode)
 	}
 	return err
 }
 
+// sawKey closes the gate at a 401, and opens it when an answer shows that the
+// API looked beyond the key.
+func (h *health) sawKey(status int) {
+	switch {
+	case status == http.StatusUnauthorized:
+		if h.key.shut() {
+			h.log.Error("the Agents API refuses the key; nothing is read or posted until it works again: check OPENAI_API_KEY and OPENAI_BASE_URL")
+		}
+	case status < 300, status == http.StatusBadRequest, status == http.StatusForbidden, status == http.StatusNotFound,
+		status == http.StatusConflict, status == http.StatusRequestEntityTooLarge:
+		if h.key.open() {
+			h.log.Info("the Agents API accepts the key again")
+		}
+	}
+}
+
 // KeyRefused reports whether the API last refused the key (401).
-func (c *Client) KeyRefused() bool { return c.health.refused.Load() }
+func (c *Client) KeyRefused() bool { return c.health.key.isShut() }
 
 // Unreachable reports whether the API last did not answer, or answered 5xx.
 func (c *Client) Unreachable() bool { return c.health.unreachable.Load() }

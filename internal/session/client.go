@@ -2,10 +2,12 @@ package session
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -28,6 +30,10 @@ const (
 // minutes while an environment connects.
 const submitTimeout = 2 * time.Minute
 
+// keyTryWait is when a refused key is tried again for the first time: a gateway
+// may answer 401 for a moment.
+const keyTryWait = time.Second
+
 // ClientConfig says how to reach the Agents API. Empty fields are the SDK's
 // defaults.
 type ClientConfig struct {
@@ -36,6 +42,8 @@ type ClientConfig struct {
 	OrgID     string
 	ProjectID string
 	UserAgent string
+	// Logger hears when the key is refused, and when it works again; nil is nobody.
+	Logger *slog.Logger
 	// Rate is how many requests a second may be made besides streams and
 	// results.
 	Rate float64
@@ -84,6 +92,8 @@ func NewClient(c ClientConfig) (*Client, error) {
 		}
 	}
 	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, pacer: newPacer(c.Rate), key: c.APIKey}
+	client.health.log = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	client.health.key.least, client.health.key.most = keyTryWait, refusedWait
 	var err error
 	client.events, err = client.prepare(c.UserAgent)
 	return client, err

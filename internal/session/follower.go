@@ -28,6 +28,9 @@ type follower struct {
 	// lastEvent is when the last event arrived, in Unix nanoseconds; 0 before.
 	lastEvent atomic.Int64
 
+	// forbidden holds the results back while the API forbids them.
+	forbidden gate
+
 	mu     sync.Mutex
 	source Source
 	// draining starts nothing more; drained is closed then.
@@ -47,6 +50,12 @@ type follower struct {
 	turns   map[string]*turn
 	// round marks the tasks that a snapshot lists.
 	round uint64
+	// troubles counts the looks at the session that bad events led to, with
+	// troubledUntil the end of the pause before the next; troubled says that one
+	// is asked for then.
+	troubles      int
+	troubledUntil time.Time
+	troubled      bool
 }
 
 func newFollower(m *Manager, id string, source Source) *follower {
@@ -55,6 +64,7 @@ func newFollower(m *Manager, id string, source Source) *follower {
 		log: m.cfg.Logger.With("session_id", id), look: make(chan priority, 1), drained: make(chan struct{}),
 		session: journal.Session{ID: id}, status: statusUnknown, stream: streamConnecting,
 		tasks: map[journal.Key]*task{}, turns: map[string]*turn{},
+		forbidden: gate{least: refusedWait, most: maxReadWait},
 	}
 	f.ctx, f.cancel = context.WithCancel(m.following)
 	m.metrics.sessions.WithLabelValues(f.status).Inc()
@@ -237,15 +247,15 @@ func (f *follower) notFound(err error) error {
 	return nil
 }
 
-// readBackoff is how long to wait after a failed read: a refused key or a
-// forbidden session does not heal in seconds.
+// readBackoff is how long to wait after a failed read: a forbidden session does
+// not heal in seconds, and a refused key holds everything at its gate.
 func readBackoff(err error, failures int) time.Duration {
 	e, ok := errors.AsType[*APIError](err)
 	switch {
-	case ok && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden):
+	case ok && e.Status == http.StatusForbidden:
 		return refusedWait
 	case ok && e.RetryAfter > 0:
-		return e.RetryAfter
+		return min(e.RetryAfter, maxReadWait)
 	}
 	return backoff(failures)
 }
@@ -259,6 +269,9 @@ const (
 	// healthyStream is how long a stream must have lived for the next one to be
 	// opened at once.
 	healthyStream = 5 * time.Second
+	// maxReadWait bounds how long the API may ask to leave a session alone: agents
+	// wait for calls that only a read finds.
+	maxReadWait = 10 * time.Minute
 	// maxBackoff bounds the wait between tries of anything on the API.
 	maxBackoff = 30 * time.Second
 )

@@ -48,6 +48,8 @@ type Journal interface {
 	// Unsettled makes this process the owner of every call that is neither
 	// confirmed nor abandoned, and returns them.
 	Unsettled(ctx context.Context) ([]journal.Call, error)
+	// Dropped returns the unsettled calls on disk that known does not know.
+	Dropped(ctx context.Context, known func(journal.Key) bool) ([]journal.Call, error)
 	Follows(ctx context.Context) ([]journal.Follow, error)
 	SaveFollow(ctx context.Context, f journal.Follow) error
 }
@@ -75,6 +77,9 @@ type Config struct {
 	Journal   Journal
 	// Owner marks the calls of this process in the journal.
 	Owner string
+	// Unclean says that the process before was killed or broke down: it may do so
+	// again over the same call.
+	Unclean bool
 
 	Sessions         []string
 	Agents           []string
@@ -101,6 +106,8 @@ type Manager struct {
 	stopWork   context.CancelCauseFunc
 	followers  sync.WaitGroup
 	tasks      *workers
+	// carefulUntil: until then no request is sent ahead of its row.
+	carefulUntil time.Time
 
 	mu       sync.Mutex
 	sessions map[string]*follower
@@ -124,7 +131,18 @@ func New(c Config) *Manager {
 	}
 	m.following, m.stopFollow = context.WithCancel(context.Background())
 	m.working, m.stopWork = context.WithCancelCause(context.Background())
+	if c.Unclean {
+		m.carefulUntil = time.Now().Add(carefulFor)
+	}
 	return m
+}
+
+// carefulFor is how long after an unclean end calls are sent with care: the one
+// that brings the process down is sent again soon.
+const carefulFor = time.Minute
+
+func (m *Manager) careful() bool {
+	return !m.carefulUntil.IsZero() && time.Now().Before(m.carefulUntil)
 }
 
 // Start takes up what an earlier process left, follows what is asked for, and
@@ -158,6 +176,7 @@ func (m *Manager) Start(ctx context.Context) error {
 		m.start(id, SourceJournal, calls)
 	}
 	m.mu.Unlock()
+	m.followers.Go(func() { m.sweep(m.following) })
 	for _, agent := range m.cfg.Agents {
 		m.followers.Go(func() { m.discover(m.following, agent) })
 	}

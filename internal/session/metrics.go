@@ -7,6 +7,7 @@ type metrics struct {
 	sessions   *prometheus.GaugeVec
 	reconnects *prometheus.CounterVec
 	events     prometheus.Counter
+	troubles   *prometheus.CounterVec
 }
 
 // The outcomes of a result, and why a stream is opened again.
@@ -21,6 +22,12 @@ const (
 	reasonError       = "error"
 	reasonStatus      = "status"
 	reasonContentType = "content_type"
+
+	troubleError     = "error_event"
+	troubleMalformed = "malformed"
+	troubleTooLong   = "too_long"
+	troubleUnknown   = "unknown_type"
+	troubleEmpty     = "empty"
 )
 
 // sessionStates are the values of the state label: the API's own words, and
@@ -45,6 +52,9 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		events: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "bridge_stream_events_total", Help: "Events received on all streams.",
 		}),
+		troubles: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "bridge_stream_troubles_total", Help: "Events that led to a read of the session because they say too little, by reason.",
+		}, []string{"reason"}),
 	}
 	for _, outcome := range []string{resultConfirmed, resultAbandoned, resultRejected, resultRetried} {
 		m.results.WithLabelValues(outcome)
@@ -52,11 +62,14 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, reason := range []string{reasonEOF, reasonIdle, reasonError, reasonStatus, reasonContentType} {
 		m.reconnects.WithLabelValues(reason)
 	}
+	for _, reason := range []string{troubleError, troubleMalformed, troubleTooLong, troubleUnknown, troubleEmpty} {
+		m.troubles.WithLabelValues(reason)
+	}
 	for _, state := range sessionStates() {
 		m.sessions.WithLabelValues(state)
 	}
 	if reg != nil {
-		reg.MustRegister(m.results, m.sessions, m.reconnects, m.events)
+		reg.MustRegister(m.results, m.sessions, m.reconnects, m.events, m.troubles)
 	}
 	return m
 }

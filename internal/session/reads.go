@@ -99,7 +99,7 @@ func (c *Client) List(ctx context.Context, agentID string, visit func(raw []byte
 
 // page reads one page of a list of sessions.
 func (c *Client) page(ctx context.Context, params openai.BetaAgentSessionListParams) (*pagination.CursorPage[openai.AgentSession], error) {
-	if err := c.pacer.wait(ctx, priorityDiscover); err != nil {
+	if err := c.admit(ctx, priorityDiscover); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -109,9 +109,18 @@ func (c *Client) page(ctx context.Context, params openai.BetaAgentSessionListPar
 	return page, c.sdkError(res, err)
 }
 
+// admit returns when a read may be made: while the key is refused none is, but
+// for those that find out whether it still is.
+func (c *Client) admit(ctx context.Context, p priority) error {
+	if err := c.health.key.pass(ctx); err != nil {
+		return err
+	}
+	return c.pacer.wait(ctx, p)
+}
+
 // get reads one resource through the SDK, in the order of the priorities.
 func (c *Client) get(ctx context.Context, p priority, path string, opts ...option.RequestOption) ([]byte, error) {
-	if err := c.pacer.wait(ctx, p); err != nil {
+	if err := c.admit(ctx, p); err != nil {
 		return nil, err
 	}
 	var raw []byte

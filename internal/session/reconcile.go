@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"functionbridge/internal/journal"
@@ -92,9 +93,27 @@ func (f *follower) take(a action, s snapshot) {
 		Key: a.key, Function: a.function, Arguments: a.arguments, State: journal.Pending,
 		Owner: f.m.cfg.Owner, Idempotent: plan.Idempotent, CreatedAt: time.Now(),
 	})
+	t.async = plan.Async
 	t.round, t.listedAt = f.round, t.call.CreatedAt
 	f.tasks[a.key] = t
 	t.run()
+}
+
+// called takes a call of an async function when the agent makes it: its turn may
+// go on without the session's ever listing it. Of any other call the session's
+// required actions tell.
+func (f *follower) called(a action, at time.Time) {
+	if !f.m.cfg.Forwarder.Plan(a.function).Async {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a.key = journal.Key{SessionID: f.id, TurnID: strings.Clone(a.key.TurnID), CallID: strings.Clone(a.key.CallID)}
+	a.function = strings.Clone(a.function)
+	if _, live := f.tasks[a.key]; live || f.gone || a.key.TurnID == "" || a.key.CallID == "" {
+		return
+	}
+	f.take(a, snapshot{begun: at})
 }
 
 // turnOf returns what is known of a turn, read from the journal the first time.
@@ -142,16 +161,53 @@ func (f *follower) resume(unsettled []journal.Call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, call := range unsettled {
+		if _, live := f.tasks[call.Key]; live {
+			continue
+		}
 		call.Owner = f.m.cfg.Owner
 		t := newTask(f, call)
-		t.resumed = true
+		t.resumed, t.async = true, f.m.cfg.Forwarder.Plan(call.Function).Async
 		f.tasks[call.Key] = t
+		t.suspect()
 		switch {
-		case call.State == journal.Answered:
-			t.start(t.submit)
+		case t.call.State == journal.Answered:
+			t.resumePost()
 		case call.State == journal.Running && !call.Idempotent:
 			t.run()
 		}
+	}
+}
+
+// resumePost posts the result that an earlier process left, when it is due. The
+// lock is held.
+func (t *task) resumePost() {
+	if wait := time.Until(t.notBefore); wait > 0 {
+		t.wakeIn(wait)
+		return
+	}
+	t.start(t.submit)
+}
+
+// maxCrashes is at how many unclean ends of the process a call may have been the
+// only one running.
+const maxCrashes = 3
+
+// suspect looks at a resumed call that may be what brings the process down: it
+// is run with care, and not for ever. The lock is held.
+func (t *task) suspect() {
+	c := &t.call
+	if c.Crashes == 0 || !c.Idempotent || c.State != journal.Running {
+		return
+	}
+	t.careful = true
+	if c.Crashes < maxCrashes {
+		return
+	}
+	t.f.log.Error("the process ended three times while this call alone was running; it is not run again", "function", c.Function, "turn_id", c.TurnID, "call_id", c.CallID)
+	c.Outcome = journal.Failure(journal.Internal, "The function "+c.Function+" could not be run: the bridge failed three times while it ran. Do not try again.")
+	c.State, c.AnsweredAt = journal.Answered, time.Now()
+	if err := t.f.m.cfg.Journal.Save(t.f.m.working, t.changed(), journal.Lazy); err != nil {
+		t.f.log.Warn("the outcome could not be saved", "error", err, "call_id", c.CallID)
 	}
 }
 
@@ -164,9 +220,11 @@ func (f *follower) stillListed(t *task, s snapshot) {
 	case journal.Pending, journal.Running:
 		t.run()
 	case journal.Answered:
-		t.start(t.submit)
+		if t.postable() {
+			t.start(t.submit)
+		}
 	case journal.Submitted:
-		if s.begun.Sub(t.call.SubmittedAt) >= f.m.cfg.ResyncInterval {
+		if t.postable() && s.begun.Sub(t.call.SubmittedAt) >= f.m.cfg.ResyncInterval {
 			t.resubmit()
 		}
 	case journal.InDoubt, journal.Confirmed, journal.Abandoned:
@@ -184,6 +242,7 @@ func (f *follower) notListed(t *task, s snapshot) {
 		if s.begun.Sub(t.call.SubmittedAt) > snapshotLag {
 			t.settle(journal.Confirmed)
 		}
+	case t.async: // its turn may be over
 	case s.begun.Sub(t.lastSeen()) > snapshotLag:
 		f.probe(t)
 	}
@@ -198,12 +257,13 @@ func (f *follower) outputSeen(key journal.Key) {
 	}
 }
 
-// turnEnded ends the tasks of a turn.
+// turnEnded ends the tasks of a turn, but for those whose agent went on without
+// waiting for them.
 func (f *follower) turnEnded(turnID string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, t := range f.tasks {
-		if key.TurnID == turnID {
+		if key.TurnID == turnID && !t.async {
 			t.end()
 		}
 	}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"log/slog"
 	"time"
 
 	"functionbridge/internal/journal"
@@ -9,8 +10,8 @@ import (
 // listedAgain is told that the session lists a call that was settled. Right
 // after that a snapshot may be an old one; a read that begins a while later says
 // that the settlement was wrong: the API has lost what it had taken, or the
-// session was only away. Then the result is posted again, if there is one. The
-// row stays as it is, and the function is not run. The lock is held.
+// session was only away. Then an abandoned call goes on where it was left, and
+// the result of a confirmed one is posted again. The lock is held.
 func (f *follower) listedAgain(known *taken, key journal.Key, s snapshot) {
 	if !s.fresh || s.begun.Before(known.quietUntil) {
 		return
@@ -18,7 +19,7 @@ func (f *follower) listedAgain(known *taken, key journal.Key, s snapshot) {
 	known.quietUntil = s.begun.Add(f.quiet())
 	known.reminders++
 	generation := (known.reminders - 1) / maxFruitless
-	f.m.tasks.Go(func() { f.remind(key, generation) })
+	f.m.tasks.Go(func() { f.reconsider(key, generation) })
 }
 
 // quiet is for how long after an event a read of the session may be too old, or
@@ -33,22 +34,56 @@ func (f *follower) settled(key journal.Key) {
 	}
 }
 
-// remind posts the result of a settled call again, a few times under its key and
-// then under others, in case the API drops repeats.
-func (f *follower) remind(key journal.Key, generation int) {
+// reconsider reads a settled call that is listed again and goes on with it.
+func (f *follower) reconsider(key journal.Key, generation int) {
 	log := f.log.With("turn_id", key.TurnID, "call_id", key.CallID)
 	call, err := f.m.cfg.Journal.Call(f.m.working, key)
-	if err != nil {
+	switch {
+	case err != nil:
 		log.Warn("a settled call is listed again and cannot be read", "error", err)
+	case call.State == journal.Abandoned:
+		log.Warn("an abandoned call is listed again; it goes on")
+		f.reopen(call)
+	case call.State == journal.Confirmed:
+		f.remind(call, generation, log)
+	default: // it has been reopened already
+	}
+}
+
+// reopen makes a task of an abandoned call. One with a result posts it; one that
+// may have been processed is of unknown outcome; any other is run.
+func (f *follower) reopen(call journal.Call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, live := f.tasks[call.Key]; live || f.closing || f.draining {
 		return
 	}
 	if call.AnsweredAt.IsZero() && call.LateOutcome != nil {
-		call.Outcome, call.AnsweredAt = *call.LateOutcome, time.Now()
+		call.Outcome, call.AnsweredAt, call.LateOutcome = *call.LateOutcome, time.Now(), nil
 	}
-	if call.AnsweredAt.IsZero() {
-		log.Error("a settled call is listed again and has no result; the agent waits for it", "state", call.State)
+	switch {
+	case !call.AnsweredAt.IsZero():
+		call.State = journal.Answered
+	case !call.SentAt.IsZero():
+		call.State = journal.Running
+	default:
+		call.State = journal.Pending
+	}
+	t := newTask(f, call)
+	t.async = f.m.cfg.Forwarder.Plan(call.Function).Async
+	t.round, t.listedAt = f.round, time.Now()
+	f.tasks[call.Key] = t
+	if call.State == journal.Answered {
+		t.replaced = true // save the state before the post
+		t.resumePost()
 		return
 	}
+	t.run()
+}
+
+// remind posts the result of a confirmed call again, a few times under its key
+// and then under others, in case the API drops repeats. The row stays as it is.
+func (f *follower) remind(call journal.Call, generation int, log *slog.Logger) {
 	log.Warn("a settled call is listed again; its result is posted again", "state", call.State)
 	f.m.metrics.results.WithLabelValues(resultRetried).Inc()
 	submission := journal.SubmissionKey(call.CallKey(), call.Outcome, call.Generation+generation)

@@ -159,6 +159,8 @@ type event struct {
 	session []byte
 	// turnID and callID are set for eventOutput, turnID for eventTurnEnded.
 	turnID, callID string
+	// call is set for eventCall; it is a view of the event's bytes.
+	call action
 }
 
 type eventKind int
@@ -169,6 +171,12 @@ const (
 	eventSnapshot
 	// eventOutput says that a call has its result.
 	eventOutput
+	// eventCall says that the agent made a call, which need not be registered yet.
+	eventCall
+	// eventUnknown is of a type that is not known to be of no interest.
+	eventUnknown
+	// eventEmpty has no data; some proxies keep a connection alive so.
+	eventEmpty
 	// eventTurnEnded says that a turn completed, failed or was cancelled.
 	eventTurnEnded
 	// eventError is an error frame: not the end, but a reason to look.
@@ -181,7 +189,7 @@ const (
 // nothing more.
 func parseEvent(data []byte) event {
 	text := view(data)
-	switch gjson.Get(text, "type").Str {
+	switch kind := gjson.Get(text, "type").Str; kind {
 	case "agent.session.created", "agent.session.in_progress", "agent.session.idle",
 		"agent.session.requires_action", "agent.session.failed":
 		session := gjson.Get(text, "session")
@@ -196,23 +204,49 @@ func parseEvent(data []byte) event {
 	case "error":
 		return event{kind: eventError}
 	case "":
-		if strings.TrimSpace(text) == "[DONE]" {
+		switch strings.TrimSpace(text) {
+		case "[DONE]":
 			return event{}
+		case "":
+			return event{kind: eventEmpty}
 		}
 		return event{kind: eventGarbled}
 	default:
-		return event{}
+		if isNoise(kind) {
+			return event{}
+		}
+		return event{kind: eventUnknown}
 	}
+}
+
+// isNoise reports whether events of a type say nothing about pending calls
+// (openai-go v3.99.0, betaagent.go: the 33 types of the stream).
+func isNoise(kind string) bool {
+	for _, prefix := range []string{
+		"agent.session.turn.", "agent.session.environment.", "agent.session.subagent.", "agent.output.",
+	} {
+		if strings.HasPrefix(kind, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func parseItem(text string) event {
 	item := gjson.Get(text, "item")
-	if item.Get("type").Str != "function_call_output" {
+	kind := item.Get("type").Str
+	if kind != "function_call_output" && kind != "function_call" {
 		return event{}
 	}
 	turnID := item.Get("turn_id").Str
 	if turnID == "" {
 		turnID = gjson.Get(text, "turn_id").Str
 	}
-	return event{kind: eventOutput, turnID: strings.Clone(turnID), callID: strings.Clone(item.Get("call_id").Str)}
+	callID := item.Get("call_id").Str
+	if kind == "function_call_output" {
+		return event{kind: eventOutput, turnID: strings.Clone(turnID), callID: strings.Clone(callID)}
+	}
+	return event{kind: eventCall, call: action{
+		key: journal.Key{TurnID: turnID, CallID: callID}, function: item.Get("name").Str, arguments: []byte(item.Get("arguments").Raw),
+	}}
 }

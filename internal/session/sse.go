@@ -38,8 +38,8 @@ func newSSEReader(r io.Reader, maxFrame int) *sseReader {
 	return &sseReader{r: r, max: maxFrame, buf: make([]byte, 16<<10)}
 }
 
-// next returns the data of the next event that has any, valid until the next
-// call. errFrameTooLong is returned for an event that was skipped; every other
+// next returns the data of the next event that has a data field, which may be
+// empty, valid until the next call. errFrameTooLong is returned for an event that was skipped; every other
 // error ends the stream. An event that the end of the stream cuts off is
 // dropped.
 func (s *sseReader) next() ([]byte, error) {
@@ -59,10 +59,9 @@ func (s *sseReader) next() ([]byte, error) {
 				s.skipping = false
 				return nil, errFrameTooLong
 			}
-			if len(bytes.TrimSpace(s.data)) > 0 {
+			if lines > 0 {
 				return s.data, nil
 			}
-			s.data, lines = s.data[:0], 0
 			continue
 		}
 		value, isData := dataField(line)

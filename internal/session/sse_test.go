@@ -42,7 +42,7 @@ func TestStreamIsCutIntoTheDataOfItsEvents(t *testing.T) {
 		"only one blank is taken off":        {"data:  a\n\n", []string{" a"}},
 		"several data lines are one event":   {"data: a\ndata: b\n\n", []string{"a\nb"}},
 		"other fields and comments are left": {": ping\n\nevent: x\nid: 1\nretry: 3\ndata: a\ndatax: no\n\n", []string{"a"}},
-		"an empty data field is no event":    {"event: ping\ndata:\n\ndata\n\ndata: a\n\n", []string{"a"}},
+		"an empty data field is an event":    {"event: ping\ndata:\n\ndata\n\ndata: a\n\n", []string{"", "", "a"}},
 		"what the end cuts off is dropped":   {"data: a\n\ndata: b\n", []string{"a"}},
 		"a long line":                        {"data: " + long + "\n\n", []string{long}},
 		"an event too long is skipped":       {"data: a\n\ndata: " + long + long + "\n\ndata: b\n\n", []string{"a", "(skipped)", "b"}},
@@ -109,8 +109,8 @@ func plainFrames(stream []byte) []string {
 		name, value, _ := strings.Cut(line, ":")
 		switch {
 		case line == "":
-			if joined := strings.Join(data, "\n"); strings.TrimSpace(joined) != "" {
-				events = append(events, joined)
+			if len(data) > 0 {
+				events = append(events, strings.Join(data, "\n"))
 			}
 			data = nil
 		case name == "data":

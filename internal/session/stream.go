@@ -15,6 +15,10 @@ import (
 func (f *follower) listen() {
 	failures := 0
 	for {
+		// The wait for a key that works is no silence of the stream.
+		if f.m.cfg.Client.health.key.pass(f.ctx) != nil {
+			return
+		}
 		opened := time.Now()
 		reason, err := f.streamOnce()
 		if f.ctx.Err() != nil {
@@ -118,8 +122,7 @@ func (f *follower) consume(body *watched) error {
 	for {
 		data, err := stream.next()
 		if errors.Is(err, errFrameTooLong) {
-			f.log.Warn("an event was too long and was skipped; the session is read instead")
-			f.ask(priorityConnect)
+			f.trouble(troubleTooLong)
 			continue
 		}
 		if err != nil {
@@ -138,15 +141,65 @@ func (f *follower) handle(e event, at time.Time) {
 	case eventSnapshot:
 		s, err := parseSnapshot(e.session, at, false)
 		if err != nil || s.session.ID != f.id {
-			f.ask(priorityConnect)
+			f.trouble(troubleMalformed)
 			return
 		}
 		f.apply(s)
+	case eventCall:
+		f.called(e.call, at)
 	case eventOutput:
 		f.outputSeen(journal.Key{SessionID: f.id, TurnID: e.turnID, CallID: e.callID})
 	case eventTurnEnded:
 		f.turnEnded(e.turnID)
-	case eventError, eventGarbled:
-		f.ask(priorityConnect)
+	case eventError:
+		f.trouble(troubleError)
+	case eventGarbled:
+		f.trouble(troubleMalformed)
+	case eventUnknown:
+		f.trouble(troubleUnknown)
+	case eventEmpty:
+		f.trouble(troubleEmpty)
 	}
 }
+
+// trouble looks at the session itself, because the stream brought something that
+// says too little: at once, but less and less often while it goes on so. The
+// regular reads find what it misses then.
+func (f *follower) trouble(reason string) {
+	f.m.metrics.troubles.WithLabelValues(reason).Inc()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p := priorityConnect
+	if reason == troubleUnknown || reason == troubleEmpty {
+		p = priorityResync // probably nothing
+	}
+	wait := time.Until(f.troubledUntil)
+	switch {
+	case wait > 0 && f.troubled:
+	case wait > 0:
+		f.troubled = true
+		time.AfterFunc(wait, func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.lookAgain(p)
+		})
+	default:
+		if -wait > calmAfter {
+			f.troubles = 0
+			f.log.Info("the stream brought what says too little; the session is read", "reason", reason)
+		}
+		f.lookAgain(p)
+	}
+}
+
+// lookAgain reads the session and sets the pause before the next time. The lock
+// is held.
+func (f *follower) lookAgain(p priority) {
+	f.troubles++
+	f.troubledUntil, f.troubled = time.Now().Add(backoff(f.troubles)), false
+	f.ask(p)
+}
+
+// calmAfter is how long a stream must have been without trouble for the next one
+// to be logged and acted on as a first.
+const calmAfter = time.Minute

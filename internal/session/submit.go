@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -15,6 +16,8 @@ const (
 	// and refusalGap how far apart, before a short failure takes its place.
 	maxRefusals = 3
 	refusalGap  = 10 * time.Second
+	// parkAfter is the wait from which on a result waits without a goroutine.
+	parkAfter = 10 * time.Second
 	// raceMessage is how the API answers a result whose call it has not
 	// registered yet (openai-go v3.99.0, agents_stream.go).
 	raceMessage = "Unknown pending tool call"
@@ -26,41 +29,103 @@ func raceWaits() []time.Duration {
 }
 
 // submit posts the outcome until the API has it or no longer wants it. It runs
-// in the task's goroutine.
+// in the task's goroutine, which a long wait does not keep: then it ends, and a
+// timer starts another.
 func (t *task) submit() {
-	defer func() {
-		t.f.mu.Lock()
-		t.idle()
-		t.f.mu.Unlock()
-	}()
-	races, failures := 0, 0
-	for {
+	var wait time.Duration
+	for races := 0; t.pauseShort(wait) && t.admitted(); {
 		key, body, ok := t.submission()
 		if !ok {
-			return
+			break
 		}
 		err := t.f.m.cfg.Client.Submit(t.f.m.working, t.f.id, key, body)
 		if err == nil {
 			t.submitted()
-			return
+			break
 		}
 		if t.f.m.working.Err() != nil {
-			return
+			break
 		}
 		t.f.m.metrics.results.WithLabelValues(resultRetried).Inc()
 		if isRace(err) && races < len(raceWaits()) {
+			wait = raceWaits()[races]
 			races++
-			if !t.pause(raceWaits()[races-1]) {
-				return
-			}
 			continue
 		}
-		failures++
-		t.f.log.Debug("posting the result failed", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID, "failures", failures)
-		if !t.pause(t.afterFailure(err, failures)) {
-			return
+		wait = t.failed(err)
+	}
+	t.park(wait)
+}
+
+// pauseShort waits, unless that is too long for a goroutine.
+func (t *task) pauseShort(wait time.Duration) bool {
+	return wait == 0 || (wait < parkAfter && t.pause(wait))
+}
+
+// admitted waits while the API refuses the key, or this session. It reports
+// false when there is nothing more to post.
+func (t *task) admitted() bool {
+	for _, g := range []*gate{&t.f.forbidden, &t.f.m.cfg.Client.health.key} {
+		for {
+			wait, opened := g.turn()
+			if wait == 0 {
+				break
+			}
+			if !t.await(wait, opened) {
+				return false
+			}
 		}
 	}
+	return true
+}
+
+// failed finds out what a failed post means and how long to wait for the next.
+// What the API asks for is kept in the journal when it is long.
+func (t *task) failed(err error) time.Duration {
+	t.failures++
+	t.f.log.Debug("posting the result failed", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID, "failures", t.failures)
+	wait := t.afterFailure(err, t.failures)
+	if e, ok := errors.AsType[*APIError](err); ok && wait >= parkAfter && e.RetryAfter >= parkAfter {
+		t.f.mu.Lock()
+		t.call.RetryAt = time.Now().Add(wait)
+		image := t.changed()
+		t.f.mu.Unlock()
+		// A lost row only means that the API is asked too early.
+		_ = t.f.m.cfg.Journal.Save(t.f.m.working, image, journal.Lazy)
+	}
+	return wait
+}
+
+// park ends the task's goroutine; what is left to post is posted after the wait.
+func (t *task) park(wait time.Duration) {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	t.idle()
+	if wait >= parkAfter && !t.call.State.Settled() {
+		t.wakeIn(wait)
+	}
+}
+
+// wakeIn posts the result after a while. The lock is held.
+func (t *task) wakeIn(wait time.Duration) {
+	t.notBefore = time.Now().Add(wait)
+	if t.timer != nil {
+		t.timer.Stop()
+	}
+	t.timer = time.AfterFunc(wait, func() {
+		t.f.mu.Lock()
+		defer t.f.mu.Unlock()
+		if t.postable() {
+			t.start(t.submit)
+		}
+	})
+}
+
+// postable reports whether the result waits for nothing but a goroutine. The
+// lock is held.
+func (t *task) postable() bool {
+	outcome := t.call.State == journal.Answered || t.call.State == journal.Submitted
+	return outcome && !t.busy && !t.f.draining && !time.Now().Before(t.notBefore)
 }
 
 // resubmit posts again what the API accepted and forgot; after a few times
@@ -99,13 +164,17 @@ func (t *task) submission() (key string, body []byte, ok bool) {
 
 // submitted notes that the API accepted the result.
 func (t *task) submitted() {
+	if t.f.forbidden.open() {
+		t.f.log.Info("the API takes results of the session again")
+	}
 	t.f.mu.Lock()
 	defer t.f.mu.Unlock()
 	if t.call.State.Settled() {
 		return
 	}
 	t.fruitless++
-	t.call.State, t.call.SubmittedAt = journal.Submitted, time.Now()
+	t.failures = 0
+	t.call.State, t.call.SubmittedAt, t.call.RetryAt = journal.Submitted, time.Now(), time.Time{}
 	// A lost row only means that the same result is posted again under its key.
 	_ = t.f.m.cfg.Journal.Save(t.f.m.working, t.changed(), journal.Lazy)
 	if t.ended {
@@ -113,14 +182,18 @@ func (t *task) submitted() {
 	}
 }
 
-// afterFailure finds out what a failed post means and how long to wait before
-// the next one.
+// afterFailure sorts a failed post by what it means for the next one.
 func (t *task) afterFailure(err error, failures int) time.Duration {
 	switch status := statusOf(err); status {
 	case 0, http.StatusRequestTimeout, http.StatusTooManyRequests:
 		return retryWait(err, failures)
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return refusedWait
+	case http.StatusUnauthorized:
+		return backoff(failures) // the gate of the key holds it for longer
+	case http.StatusForbidden:
+		if t.f.forbidden.shut() {
+			t.f.log.Warn("the API forbids to post results in this session; its results wait: check the rights and the project of OPENAI_API_KEY", "error", err)
+		}
+		return 0
 	default:
 		if status >= 500 {
 			return retryWait(err, failures)
@@ -129,8 +202,12 @@ func (t *task) afterFailure(err error, failures int) time.Duration {
 	}
 }
 
+// retryWait is for as long as the API asks, or a backoff.
 func retryWait(err error, failures int) time.Duration {
-	return max(readBackoff(err, failures), backoff(min(failures, 3))/4)
+	if e, ok := errors.AsType[*APIError](err); ok && e.RetryAfter > 0 {
+		return max(e.RetryAfter, backoff(min(failures, 3))/4)
+	}
+	return backoff(failures)
 }
 
 // afterRefusal reads the session to see whether it still wants the result. When
@@ -170,7 +247,11 @@ func (t *task) refuse(status int) time.Duration {
 		t.refused++
 		t.refusedAt = now
 	}
-	if t.refused < maxRefusals {
+	switch {
+	case t.substitute:
+		// What the API does not take in any form is offered less and less often.
+		return min(refusalGap<<min(t.refused, 6), maxReadWait)
+	case t.refused < maxRefusals:
 		return refusalGap
 	}
 	t.refused, t.fruitless, t.call.Generation = 0, 0, 0
@@ -178,7 +259,7 @@ func (t *task) refuse(status int) time.Duration {
 	t.call.State = journal.Answered
 	t.f.m.metrics.results.WithLabelValues(resultRejected).Inc()
 	t.f.log.Error("the API does not take the result; the agent is told so instead", "status", status, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
-	t.replaced = true
+	t.replaced, t.substitute = true, true
 	t.call.Rev++
 	return 0
 }

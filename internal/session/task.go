@@ -22,6 +22,11 @@ type task struct {
 	done chan struct{}
 
 	busy bool
+	// async: the result is wanted also when the turn is over.
+	async bool
+	// careful: the call may be what brought an earlier process down, so its row
+	// is on disk before it is sent, also where it could be sent again.
+	careful bool
 	// resumed: an earlier process had the call, and may have posted a result
 	// and died before the row said so.
 	resumed bool
@@ -39,8 +44,16 @@ type task struct {
 	// that it would not take.
 	fruitless, refused int
 	refusedAt          time.Time
-	// replaced: the outcome took the place of a refused one and is not saved yet.
-	replaced bool
+	// replaced: the outcome took the place of a refused one and is not saved yet;
+	// substitute: it did so at some time.
+	replaced, substitute bool
+	// unresolved is the outcome that a resolution is about to replace.
+	unresolved journal.Outcome
+	// failures counts the posts in a row that failed, and notBefore is when the
+	// next one is due; timer brings it about without a goroutine.
+	failures  int
+	notBefore time.Time
+	timer     *time.Timer
 }
 
 // maxFruitless is how many submissions may come to nothing under one key before
@@ -48,7 +61,10 @@ type task struct {
 const maxFruitless = 3
 
 func newTask(f *follower, call journal.Call) *task {
-	return &task{f: f, call: call, session: f.session, done: make(chan struct{}), cancel: func(error) {}}
+	return &task{
+		f: f, call: call, session: f.session, done: make(chan struct{}), cancel: func(error) {},
+		careful: f.m.careful(), notBefore: call.RetryAt,
+	}
 }
 
 // start gives the task a goroutine. The lock is held.
@@ -100,7 +116,7 @@ func (t *task) save(ctx context.Context, image journal.Call, d journal.Durabilit
 
 // durability is what a write needs before the next step may be taken.
 func (t *task) durability() journal.Durability {
-	if t.call.Idempotent {
+	if t.call.Idempotent && !t.careful {
 		return journal.Lazy
 	}
 	return journal.Durable
@@ -221,6 +237,11 @@ func (t *task) answered(outcome journal.Outcome) bool {
 		t.call.Outcome, t.call.AnsweredAt = outcome, time.Now()
 		t.idle()
 		t.settle(journal.Abandoned)
+	case outcome.Hold:
+		t.call.Outcome, t.call.State = outcome, journal.InDoubt
+		t.idle()
+		t.f.log.Warn("the outcome of a call is unknown; it is held until it is resolved through the admin API",
+			"function", t.call.Function, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
 	default:
 		t.call.Outcome, t.call.AnsweredAt = outcome, time.Now()
 		t.call.State = journal.Answered
@@ -275,6 +296,9 @@ func (t *task) settle(state journal.State) {
 		t.cancel(errTurnEnded)
 	}
 	t.call.State = state
+	if t.timer != nil {
+		t.timer.Stop()
+	}
 	close(t.done)
 	delete(t.f.tasks, t.call.Key)
 	t.f.settled(t.call.Key)
@@ -337,10 +361,17 @@ func (t *task) searched(found bool, err error) {
 // pause waits before the next post. It reports false when there is nothing more
 // to do: the call is settled, or the bridge stops.
 func (t *task) pause(d time.Duration) bool {
+	return t.await(d, nil)
+}
+
+// await is pause, cut short by another channel.
+func (t *task) await(d time.Duration, short <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-short:
 		return true
 	case <-t.done:
 	case <-t.f.drained:
