@@ -15,6 +15,7 @@ import (
 //	DELETE /_sim/faults                    takes all back
 //	POST   /_sim/sessions/{id}/{action}    cancel, fail, fail_turn, settle, delete
 //	GET    /_sim/calls?session_id=         the calls that were made, answered or not
+//	GET    /_sim/sessions                  status and number of open turns of every session
 //	POST   /_sim/sessions/{id}/message     a user message, as plain text; no fault strikes it
 func (s *Sim) serveControl(w http.ResponseWriter, r *http.Request, path string) {
 	switch r.Method + " " + path {
@@ -22,6 +23,8 @@ func (s *Sim) serveControl(w http.ResponseWriter, r *http.Request, path string) 
 		s.showResults(w, r)
 	case "GET calls":
 		s.showCalls(w, r)
+	case "GET sessions":
+		s.showSessions(w)
 	case "GET requests":
 		writeJSON(w, http.StatusOK, encode(s.counts()))
 	case "GET faults":

@@ -51,6 +51,28 @@ func (s *Sim) showCalls(w http.ResponseWriter, r *http.Request) {
 	}{s.Calls(r.URL.Query().Get("session_id"))}))
 }
 
+// showSessions tells of each session how many turns it has before it, the running one included.
+func (s *Sim) showSessions(w http.ResponseWriter) {
+	type busy struct {
+		SessionID string `json:"session_id"`
+		Status    string `json:"status"`
+		OpenTurns int    `json:"open_turns"`
+	}
+	list := []busy{}
+	for _, ss := range s.snapshotSessions() {
+		ss.mu.Lock()
+		one := busy{SessionID: ss.id, Status: ss.status, OpenTurns: len(ss.queue)}
+		if ss.active != nil {
+			one.OpenTurns++
+		}
+		ss.mu.Unlock()
+		list = append(list, one)
+	}
+	writeJSON(w, http.StatusOK, encode(struct {
+		Sessions []busy `json:"sessions"`
+	}{list}))
+}
+
 // hear takes a user message that no fault strikes; it is false for a path of another shape.
 func (s *Sim) hear(w http.ResponseWriter, r *http.Request, path string) bool {
 	rest, isSession := strings.CutPrefix(path, "sessions/")

@@ -60,6 +60,11 @@ func TestControlMessageIsHeardPastFaults(t *testing.T) {
 		if got := postEvents(t, client, "sess%2F1", toolResult(got.get("turn_id"), sim.Pending(id)[0], `"success":true`)); got.status != 503 {
 			t.Errorf("the message took the fault of the next post, which got %d", got.status)
 		}
+		_ = say("sess%2F1", "call h {}")
+		busy := get(t, client, "/_sim/sessions")
+		if busy.get("sessions.0.session_id") != id || busy.get("sessions.0.open_turns") != "2" || busy.get("sessions.0.status") != "requires_action" {
+			t.Errorf("sessions: %s", busy.body)
+		}
 		if got := say("sess%2F1", "call f {"); got.status != 400 {
 			t.Errorf("arguments that are not JSON: %d", got.status)
 		}
