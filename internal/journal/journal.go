@@ -59,6 +59,9 @@ type Call struct {
 	// been submitted, or after the call was abandoned.
 	LateOutcome *Outcome
 	Attempts    []Attempt
+	// Erased says that Arguments, Request and the texts of the outcomes were taken
+	// off on purpose, so that their being empty says nothing.
+	Erased bool
 
 	// Generation counts how often the submission key had to change although the
 	// result did not; see SubmissionKey.

@@ -23,21 +23,26 @@ type connection struct {
 	// that is asked for.
 	earlier driver.Conn
 	owner   string
+	erase   bool // see Options.ErasePayloads
 	stmts   map[string]driver.StmtExecContext
 	args    []driver.NamedValue // reused
 	sql     map[int]string      // of an upsert, by its number of rows
 }
 
-func dial(ctx context.Context, c driver.Connector, owner string) (*connection, error) {
-	conn, err := c.Connect(ctx)
+// dial opens the store's writing connection.
+func (s *Store) dial(ctx context.Context) (*connection, error) {
+	conn, err := s.connect.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &connection{conn: conn, connect: c, owner: owner, stmts: map[string]driver.StmtExecContext{}, sql: map[int]string{}}
-	for _, rows := range chunks() {
-		w.sql[rows] = upsertSQL(rows)
+	c := &connection{
+		conn: conn, connect: s.connect, owner: s.owner, erase: s.erase,
+		stmts: map[string]driver.StmtExecContext{}, sql: map[int]string{},
 	}
-	return w, nil
+	for _, rows := range chunks() {
+		c.sql[rows] = upsertSQL(rows, c.erase)
+	}
+	return c, nil
 }
 
 // close gives up the connection; nil is allowed. An open transaction is rolled
@@ -119,8 +124,8 @@ func (c *connection) commit(ctx context.Context, b *batch, t *tally) (lastID int
 			return 0, err
 		}
 	}
-	confirmed, abandoned := t.settledAfter(b.entries)
-	c.bind(confirmed, abandoned, micros(time.Now()))
+	n := t.settledAfter(b)
+	c.bind(n.confirmed, n.abandoned, micros(time.Now()))
 	if _, err := c.exec(ctx, "UPDATE tally SET confirmed = ?, abandoned = ?, written_at = ?"); err != nil {
 		return 0, fmt.Errorf("write tally: %w", err)
 	}
@@ -249,12 +254,17 @@ func (c *connection) findRewritten(ctx context.Context, entries []*entry) (err e
 // arguments, when it was seen) is written once. A row stays as it is when it
 // belongs to another owner, when it changed hands or holds a later image, and
 // when its state cannot become the new one. Nobody works on an abandoned call,
-// so that any process may go on with it.
-func upsertSQL(rows int) string {
-	columns := strings.Split(columnList, ", ")
+// so that any process may go on with it. With erase a row says whether it is
+// erased, and then loses its arguments.
+func upsertSQL(rows int, erase bool) string {
+	inserted, changing := columnList, changing
+	if erase {
+		inserted, changing = inserted+", erased", changing+", erased"
+	}
+	columns := strings.Split(inserted, ", ")
 	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
 	var b strings.Builder
-	b.WriteString("INSERT INTO calls (" + columnList + ") VALUES ")
+	b.WriteString("INSERT INTO calls (" + inserted + ") VALUES ")
 	b.WriteString(strings.Repeat(row+", ", rows-1) + row)
 	b.WriteString(" ON CONFLICT (session_id, turn_id, call_id) DO UPDATE SET ")
 	for i, c := range strings.Split(changing, ", ") {
@@ -262,6 +272,9 @@ func upsertSQL(rows int) string {
 			b.WriteString(", ")
 		}
 		b.WriteString(c + " = excluded." + c)
+	}
+	if erase {
+		b.WriteString(", arguments = CASE excluded.erased WHEN 0 THEN calls.arguments END")
 	}
 	b.WriteString(" WHERE (calls.owner = excluded.owner OR calls.state = 'abandoned' AND excluded.state <> 'abandoned')" +
 		" AND (calls.fence, calls.rev) <= (excluded.fence, excluded.rev) AND CASE calls.state")

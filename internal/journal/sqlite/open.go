@@ -89,14 +89,20 @@ func touch(path string) error {
 	return f.Close()
 }
 
-// writing returns the connector of connections that may write.
-func writing(path string) (driver.Connector, error) {
-	return connector(path, url.Values{"_txlock": {"immediate"}})
+// writing returns the connector of connections that may write. With erase they
+// overwrite what is deleted: else it would stay in the free pages of the file.
+// Otherwise nobody asked for that, and freed pages need not be written.
+func writing(path string, erase bool) (driver.Connector, error) {
+	set := pragmas()
+	if erase {
+		set = append(set, pragma{"secure_delete", "ON", "1"})
+	}
+	return connector(path, url.Values{"_txlock": {"immediate"}}, set)
 }
 
 // reading returns a pool that cannot write.
 func reading(path string) (*sql.DB, error) {
-	c, err := connector(path, url.Values{"_query_only": {"1"}})
+	c, err := connector(path, url.Values{"_query_only": {"1"}}, pragmas())
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +117,9 @@ func reading(path string) (*sql.DB, error) {
 // through mapped memory, and a thread that touches a mapping of a file system
 // that hangs cannot be stopped: the next garbage collection would wait for it,
 // and with it everything else.
-func connector(path string, q url.Values) (driver.Connector, error) {
+func connector(path string, q url.Values, set []pragma) (driver.Connector, error) {
 	q.Set("vfs", "unix-excl")
-	for _, p := range pragmas() {
+	for _, p := range set {
 		q.Add("_pragma", p.name+"("+p.value+")")
 	}
 	name := url.URL{Path: path}
@@ -121,12 +127,16 @@ func connector(path string, q url.Values) (driver.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assertive{base}, nil
+	return assertive{base, set}, nil
 }
 
 // assertive refuses a connection on which a pragma is not in force: a misspelt
 // one is no error to SQLite, and some file systems do not allow WAL.
-type assertive struct{ driver.Connector }
+type assertive struct {
+	driver.Connector
+
+	set []pragma
+}
 
 // Connect opens a connection and reads every pragma back.
 func (a assertive) Connect(ctx context.Context) (driver.Conn, error) {
@@ -134,7 +144,7 @@ func (a assertive) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range pragmas() {
+	for _, p := range a.set {
 		if err := inForce(ctx, conn, p); err != nil {
 			return nil, errors.Join(err, conn.Close())
 		}

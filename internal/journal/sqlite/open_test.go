@@ -76,7 +76,7 @@ func TestConnectionWithoutItsPragmasIsRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = assertive{base}.Connect(t.Context())
+		_, err = assertive{base, pragmas()}.Connect(t.Context())
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v, want one that names it", name, err)
 		}

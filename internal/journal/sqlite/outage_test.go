@@ -68,7 +68,7 @@ func openFull(t *testing.T, path string) (*Store, *full) {
 	}
 	f := &full{Connector: s.connect}
 	s.connect = f
-	go s.write(context.WithoutCancel(t.Context()))
+	s.start(context.WithoutCancel(t.Context()))
 	t.Cleanup(func() { _ = s.Close() })
 	return s, f
 }

@@ -12,7 +12,7 @@ import (
 // the one before went without closing it. It is the last step of opening: a
 // start that fails before it leaves the mark as it is, and one that fails later
 // closes the journal cleanly, so that no end is counted twice or not at all.
-func takeOver(ctx context.Context, connect driver.Connector, owner string) (unclean bool, err error) {
+func takeOver(ctx context.Context, connect driver.Connector, owner string, erase bool) (unclean bool, err error) {
 	db := sql.OpenDB(connect)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
@@ -29,7 +29,8 @@ func takeOver(ctx context.Context, connect driver.Connector, owner string) (uncl
 			return false, fmt.Errorf("count the unclean end: %w", err)
 		}
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE process SET owner = ?", owner); err != nil {
+	// What is confirmed while nothing is erased has to be looked through later.
+	if _, err := tx.ExecContext(ctx, "UPDATE process SET owner = ?, erased_to = erased_to * ?", owner, flag(erase)); err != nil {
 		return false, fmt.Errorf("write the process: %w", err)
 	}
 	return before != "", tx.Commit()

@@ -24,6 +24,9 @@ const (
 	maxCall = 256 << 20
 	// readyFor is how long a commit proves that the journal can be written.
 	readyFor = 2 * time.Second
+	// choreAge is how long a chore waits for a moment in which nobody writes; in a
+	// load without one, old rows must go as fast as new ones come.
+	choreAge = 50 * time.Millisecond
 )
 
 var errClosed = fmt.Errorf("%w: it is closed", journal.ErrUnavailable)
@@ -46,8 +49,11 @@ type task struct {
 	run func(context.Context, *connection) error // may be nil
 	// impatient tasks fail with the first commit that does, the others are tried again.
 	impatient bool
-	done      chan struct{}
-	err       error // valid once done is closed
+	// deleted is what run took away of the settled calls.
+	deleted tallied
+	since   time.Time // of a chore: when it was queued
+	done    chan struct{}
+	err     error // valid once done is closed
 }
 
 // batch is what one transaction writes: the rows, then the tasks.
@@ -64,6 +70,7 @@ type queue struct {
 	bytes  int
 	since  time.Time // when the first row of next arrived
 	urgent bool      // somebody waits for next
+	chore  *task     // done when nothing of next is due
 	wake   chan struct{}
 
 	stopping   bool
@@ -99,6 +106,9 @@ func (s *Store) Save(ctx context.Context, call journal.Call, d journal.Durabilit
 	call.Owner = s.owner
 	if err := valid(call); err != nil {
 		return fmt.Errorf("save call: %w", err)
+	}
+	if s.erase && call.State == journal.Confirmed {
+		call = erased(call)
 	}
 	if d == journal.Lazy {
 		if err := s.queue.addLazy(call); err != nil {
@@ -240,6 +250,28 @@ func (s *Store) do(ctx context.Context, run func(context.Context, *connection) e
 	return t.wait(ctx)
 }
 
+// tidyUp runs a task of housekeeping when nothing else is to be written, or
+// together with other things when that moment does not come, and waits for it.
+// It is not tried again.
+func (s *Store) tidyUp(ctx context.Context, t *task) error {
+	t.impatient, t.since, t.done = true, time.Now(), make(chan struct{})
+	if err := s.queue.addChore(t); err != nil {
+		return err
+	}
+	return t.wait(ctx)
+}
+
+func (q *queue) addChore(t *task) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopping {
+		return errClosed
+	}
+	q.chore = t
+	q.nudge()
+	return nil
+}
+
 func (t *task) wait(ctx context.Context) error {
 	select {
 	case <-t.done:
@@ -314,24 +346,38 @@ func (q *queue) take(delay time.Duration) (batch, bool) {
 
 // ready returns the next batch when it is due; otherwise how long to wait for
 // it, 0 until there is something, -1 when nothing will come.
-func (q *queue) ready(delay time.Duration) (batch, time.Duration, bool) {
+func (q *queue) ready(delay time.Duration) (b batch, wait time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	rows := len(q.next.entries)
-	if rows == 0 && len(q.next.tasks) == 0 {
-		if q.stopping {
-			return batch{}, -1, false
-		}
-		return batch{}, 0, false
+	if rows > 0 {
+		wait = time.Until(q.since.Add(delay))
 	}
-	left := time.Until(q.since.Add(delay))
 	switch {
-	case q.stopping, q.full(), left <= 0, len(q.next.tasks) > 0:
-		return q.takeAll(), 0, true
+	case len(q.next.tasks) > 0, rows > 0 && (q.stopping || q.full() || wait <= 0):
+		return q.withChore(q.takeAll()), 0, true
+	case q.stopping:
+		return batch{}, -1, false
 	case q.urgent:
-		return q.takeUrgent(), 0, true
+		return q.withChore(q.takeUrgent()), 0, true
+	case q.chore != nil:
+		return q.takeChore(batch{}), 0, true
 	}
-	return batch{}, left, false
+	return batch{}, wait, false
+}
+
+// withChore adds a chore that has waited long enough.
+func (q *queue) withChore(b batch) batch {
+	if q.chore != nil && time.Since(q.chore.since) >= choreAge {
+		return q.takeChore(b)
+	}
+	return b
+}
+
+func (q *queue) takeChore(b batch) batch {
+	b.tasks = append(b.tasks, q.chore)
+	q.chore = nil
+	return b
 }
 
 func (q *queue) takeAll() batch {
@@ -378,6 +424,10 @@ func (q *queue) stop() {
 	defer q.mu.Unlock()
 	q.stopping = true
 	close(q.stopped)
+	if q.chore != nil {
+		q.finish(q.chore, errClosed)
+		q.chore = nil
+	}
 	q.nudge()
 }
 

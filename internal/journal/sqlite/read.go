@@ -41,7 +41,7 @@ func (s *Store) Turn(ctx context.Context, sessionID, turnID string) ([]journal.C
 }
 
 const turnSQL = `SELECT session_id, turn_id, call_id, function, idempotent, created_at, state, owner, generation,
-	answered_at, submitted_at, confirmed_at, success, content, failure, fence, rev, sent_at, retry_at, reran, crashes
+	answered_at, submitted_at, confirmed_at, success, content, failure, fence, rev, sent_at, retry_at, reran, crashes, erased
 	FROM calls WHERE session_id = ? AND turn_id = ? ORDER BY id`
 
 func scanBrief(row scanner) (journal.Call, error) {
@@ -52,7 +52,7 @@ func scanBrief(row scanner) (journal.Call, error) {
 	)
 	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Idempotent, &created, &c.State, &c.Owner, &c.Generation,
 		&answered, &submitted, &confirm, &c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure,
-		&c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes)
+		&c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes, &c.Erased)
 	c.CreatedAt, c.AnsweredAt = fromMicros(created), fromMicros(answered)
 	c.SubmittedAt, c.ConfirmedAt = fromMicros(submitted), fromMicros(confirm)
 	c.SentAt, c.RetryAt = fromMicros(sent), fromMicros(retry)
@@ -69,7 +69,7 @@ func (s *Store) Unsettled(ctx context.Context) ([]journal.Call, error) {
 	if err := s.adoptUnsettled(ctx); err != nil {
 		return nil, fmt.Errorf("take unsettled calls: %w", err)
 	}
-	calls, err := collect(ctx, s.reader, scanCall, "SELECT "+columnList+" FROM calls WHERE "+unsettled+" ORDER BY id")
+	calls, err := collect(ctx, s.reader, scanCall, "SELECT "+columnRead+" FROM calls WHERE "+unsettled+" ORDER BY id")
 	if err != nil {
 		return nil, fmt.Errorf("read unsettled calls: %w", err)
 	}
@@ -132,7 +132,7 @@ func (s *Store) Call(ctx context.Context, key journal.Key) (journal.Call, error)
 
 // read returns one call as it is on disk.
 func (s *Store) read(ctx context.Context, key journal.Key) (journal.Call, error) {
-	call, err := scanCall(s.reader.QueryRowContext(ctx, "SELECT "+columnList+" FROM calls WHERE "+byKey,
+	call, err := scanCall(s.reader.QueryRowContext(ctx, "SELECT "+columnRead+" FROM calls WHERE "+byKey,
 		key.SessionID, key.TurnID, key.CallID))
 	if errors.Is(err, sql.ErrNoRows) {
 		err = journal.ErrNotFound
@@ -169,7 +169,7 @@ func (s *Store) Calls(ctx context.Context, f journal.Filter) (calls []journal.Ca
 		return nil, "", err
 	}
 	// The ids first: sorting whole rows would carry their payloads along.
-	query := "SELECT id, " + columnList + " FROM calls WHERE id IN (SELECT id FROM calls" + where +
+	query := "SELECT id, " + columnRead + " FROM calls WHERE id IN (SELECT id FROM calls" + where +
 		" ORDER BY id DESC LIMIT ?) ORDER BY id DESC"
 	page, err := collect(ctx, s.reader, scanListed, query, append(args, limit+1)...)
 	if err != nil {

@@ -10,7 +10,11 @@ import (
 	"functionbridge/internal/journal"
 )
 
-// columnList is the order in which rows are written and read.
+// columnRead is the order in which rows are read.
+const columnRead = columnList + ", erased"
+
+// columnList is the order in which rows are written; a store that erases
+// payloads adds whether this one is.
 const columnList = "session_id, turn_id, call_id, function, arguments, idempotent, created_at, " + changing
 
 // changing are the columns that a later write replaces.
@@ -36,13 +40,16 @@ func (c *connection) addRow(call journal.Call) error {
 		flag(o.Success), flag(o.Content), string(o.Failure), blob([]byte(o.Error)), attempts, late,
 		blob(call.Request), blob([]byte(o.Output)),
 		call.Fence, call.Rev, micros(call.SentAt), micros(call.RetryAt), flag(call.Reran), int64(call.Crashes))
+	if c.erase {
+		c.add(flag(call.Erased))
+	}
 	return nil
 }
 
 // scanner is *sql.Row or *sql.Rows.
 type scanner interface{ Scan(dest ...any) error }
 
-// scanCall reads a row in the order of columnList.
+// scanCall reads a row in the order of columnRead.
 func scanCall(row scanner) (journal.Call, error) {
 	var (
 		c                                     journal.Call
@@ -53,7 +60,7 @@ func scanCall(row scanner) (journal.Call, error) {
 	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Arguments, &c.Idempotent, &created,
 		&c.State, &c.Owner, &c.Generation, &answered, &submitted, &confirm,
 		&c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure, &failed, &attempts, &late,
-		&c.Request, &output, &c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes)
+		&c.Request, &output, &c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes, &c.Erased)
 	if err != nil {
 		return c, err
 	}

@@ -31,6 +31,17 @@ type Options struct {
 	Logger *slog.Logger
 	// FlushDelay is how long a lazy row may wait for company; 0 means 200 ms.
 	FlushDelay time.Duration
+	// Retention is how long a settled call is kept after the last thing that
+	// happened to it; 0 means for ever. The file does not shrink for it, its room
+	// is used again.
+	Retention time.Duration
+	// ErasePayloads takes arguments, request and the texts of the outcomes off a
+	// call once it is confirmed, in the same write, and off the calls that were
+	// confirmed before; see journal.Call.Erased. What is erased is overwritten in
+	// the database file. It may stay in the log beside it until that is overwritten
+	// in its turn or the journal is closed, and what was in free room of the file
+	// before the option was on stays there: VACUUM the closed file to be rid of it.
+	ErasePayloads bool
 }
 
 // Store is the journal in one SQLite file. Its methods may be called from any
@@ -46,9 +57,12 @@ type Store struct {
 	turn    *sql.Stmt // turnSQL, on reader
 	tally   *tally
 	unclean bool
+	keep    time.Duration // Options.Retention
+	erase   bool
 
 	queue  queue
 	done   chan struct{} // closed when the writer has ended
+	tidied chan struct{} // closed when the housekeeping has ended
 	closed func() error
 }
 
@@ -61,8 +75,13 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal %s: %w", path, err)
 	}
-	go s.write(context.WithoutCancel(ctx))
+	s.start(context.WithoutCancel(ctx))
 	return s, nil
+}
+
+func (s *Store) start(ctx context.Context) {
+	go s.write(ctx)
+	go s.tidy(ctx)
 }
 
 // build makes the parts bottom up, and takes them down again when one fails.
@@ -73,7 +92,10 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	if path, err = locate(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, owner: o.Owner, logger: o.Logger, delay: o.FlushDelay, done: make(chan struct{})}
+	s := &Store{
+		path: path, owner: o.Owner, logger: o.Logger, delay: o.FlushDelay, keep: o.Retention, erase: o.ErasePayloads,
+		done: make(chan struct{}), tidied: make(chan struct{}),
+	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
@@ -93,7 +115,7 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	if err = touch(path); err != nil {
 		return nil, err
 	}
-	if s.connect, err = writing(path); err != nil {
+	if s.connect, err = writing(path, s.erase); err != nil {
 		return nil, err
 	}
 	if err = migrate(ctx, s.connect, s.logger); err != nil {
@@ -108,7 +130,7 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 	if s.tally, err = loadTally(ctx, s.reader); err != nil {
 		return nil, err
 	}
-	s.unclean, err = takeOver(ctx, s.connect, s.owner)
+	s.unclean, err = takeOver(ctx, s.connect, s.owner, s.erase)
 	return s, err
 }
 
@@ -119,6 +141,7 @@ func (s *Store) Close() error { return s.closed() }
 
 func (s *Store) close() error {
 	s.queue.stop()
+	<-s.tidied
 	readers := s.reader.Close() // first, because the last connection tidies up, and readers may not
 	<-s.done
 	if err := errors.Join(s.queue.lost(), readers, s.release()); err != nil {

@@ -26,6 +26,9 @@ type tally struct {
 	refused int64 // rows that were not written because they were stale
 }
 
+// tallied are numbers of settled calls.
+type tallied struct{ confirmed, abandoned int64 }
+
 type openCall struct {
 	state   journal.State
 	created time.Time
@@ -71,6 +74,13 @@ func (t *tally) loadOpen(ctx context.Context, db *sql.DB) error {
 	return rows.Err()
 }
 
+// highest returns the highest id on disk.
+func (t *tally) highest() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lastID
+}
+
 // isOpen reports whether the call has an unsettled row on disk.
 func (t *tally) isOpen(k journal.Key) bool {
 	t.mu.Lock()
@@ -80,12 +90,16 @@ func (t *tally) isOpen(k journal.Key) bool {
 }
 
 // committed takes over what a transaction wrote.
-func (t *tally) committed(written []*entry, lastID int64) {
+func (t *tally) committed(b *batch, lastID int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lastID = lastID
-	for _, e := range written {
+	for _, e := range b.entries {
 		t.move(e)
+	}
+	for _, task := range b.tasks {
+		t.numbers[journal.Confirmed] -= task.deleted.confirmed
+		t.numbers[journal.Abandoned] -= task.deleted.abandoned
 	}
 }
 
@@ -111,19 +125,23 @@ func (t *tally) move(e *entry) {
 	}
 }
 
-// settledAfter returns the numbers of settled calls once written is committed.
-func (t *tally) settledAfter(written []*entry) (confirmed, abandoned int64) {
+// settledAfter returns the numbers of settled calls once the batch is committed.
+func (t *tally) settledAfter(b *batch) tallied {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	confirmed, abandoned = t.numbers[journal.Confirmed], t.numbers[journal.Abandoned]
-	for _, e := range written {
+	n := tallied{t.numbers[journal.Confirmed], t.numbers[journal.Abandoned]}
+	for _, e := range b.entries {
 		if e.err != nil {
 			continue
 		}
-		confirmed += is(e.call.State, journal.Confirmed) - is(e.before, journal.Confirmed)
-		abandoned += is(e.call.State, journal.Abandoned) - is(e.before, journal.Abandoned)
+		n.confirmed += is(e.call.State, journal.Confirmed) - is(e.before, journal.Confirmed)
+		n.abandoned += is(e.call.State, journal.Abandoned) - is(e.before, journal.Abandoned)
 	}
-	return confirmed, abandoned
+	for _, task := range b.tasks {
+		n.confirmed -= task.deleted.confirmed
+		n.abandoned -= task.deleted.abandoned
+	}
+	return n
 }
 
 func is(a, b journal.State) int64 { return flag(a == b) }

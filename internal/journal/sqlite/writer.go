@@ -36,7 +36,7 @@ func (s *Store) leave(ctx context.Context, conn *connection) *connection {
 	}
 	var err error
 	if conn == nil {
-		conn, err = dial(ctx, s.connect, s.owner)
+		conn, err = s.dial(ctx)
 	}
 	if err == nil {
 		err = conn.leave(ctx)
@@ -56,7 +56,7 @@ func (s *Store) persist(ctx context.Context, conn *connection, b *batch) *connec
 		var lastID int64
 		var err error
 		if conn == nil {
-			conn, err = dial(ctx, s.connect, s.owner)
+			conn, err = s.dial(ctx)
 		}
 		if err == nil {
 			lastID, err = conn.commit(ctx, b, s.tally)
@@ -74,13 +74,13 @@ func (s *Store) persist(ctx context.Context, conn *connection, b *batch) *connec
 		if giveUp {
 			return nil
 		}
-		s.queue.pause(wait)
+		_ = s.queue.pause(wait)
 		wait = min(2*wait, lastRetry)
 	}
 }
 
 func (s *Store) finish(b *batch, lastID int64, began time.Time) {
-	s.tally.committed(b.entries, lastID)
+	s.tally.committed(b, lastID)
 	if s.queue.committed(b) {
 		s.logger.Info("journal can be written again", "outage_ms", time.Since(began).Milliseconds())
 	}
@@ -92,13 +92,15 @@ func (s *Store) finish(b *batch, lastID int64, began time.Time) {
 	}
 }
 
-// pause waits out a retry; a stop cuts it short.
-func (q *queue) pause(d time.Duration) {
+// pause waits; a stop cuts it short, and it returns false.
+func (q *queue) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
 	case <-q.stopped:
+		return false
 	}
 }
 
