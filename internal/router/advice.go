@@ -81,15 +81,20 @@ func (s *schema) instead(name string) string {
 	if len(s.names) == 0 {
 		return "; they allow nothing"
 	}
-	listed := make([]string, 0, maxListed)
-	for _, known := range s.names[:min(len(s.names), maxListed)] {
-		listed = append(listed, quoteWord(known))
+	return "; they know " + listed(s.names)
+}
+
+// listed is "a, b, c", cut when there are many.
+func listed(names []string) string {
+	quoted := make([]string, 0, maxListed)
+	for _, name := range names[:min(len(names), maxListed)] {
+		quoted = append(quoted, quoteWord(name))
 	}
 	more := ""
-	if len(s.names) > maxListed {
+	if len(names) > maxListed {
 		more = ", …"
 	}
-	return "; they know " + strings.Join(listed, ", ") + more
+	return strings.Join(quoted, ", ") + more
 }
 
 // dollarOrBraces matches what has a meaning in a value, and a dollar with a name,

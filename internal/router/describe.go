@@ -26,6 +26,34 @@ type RouteInfo struct {
 	// OnUnknownOutcome is hold, or left out for fail.
 	OnUnknownOutcome string `json:"on_unknown_outcome,omitempty"`
 	Async            bool   `json:"async,omitempty"`
+	// Limits are the route's own, Service is what it shares with the other routes of
+	// its upstream; each is left out when the table says nothing of it.
+	Limits  *LimitsInfo  `json:"limits,omitempty"`
+	Service *ServiceInfo `json:"service,omitempty"`
+}
+
+// ServiceInfo is Service as operators see it. What auth and sign hold is masked
+// but for ${VAR}.
+type ServiceInfo struct {
+	// Auth has dotted keys: basic.username, say.
+	Auth   map[string]string `json:"auth,omitempty"`
+	Sign   []string          `json:"sign,omitempty"`
+	TLS    map[string]string `json:"tls,omitempty"`
+	Limits *LimitsInfo       `json:"limits,omitempty"`
+}
+
+// LimitsInfo is Limits as operators see it.
+type LimitsInfo struct {
+	MaxConcurrent  int          `json:"max_concurrent,omitempty"`
+	MaxQueue       int          `json:"max_queue"`
+	RateLimit      string       `json:"rate_limit,omitempty"`
+	CircuitBreaker *BreakerInfo `json:"circuit_breaker,omitempty"`
+}
+
+// BreakerInfo is Breaker as operators see it.
+type BreakerInfo struct {
+	Failures int    `json:"failures"`
+	OpenFor  string `json:"open_for"`
 }
 
 // RecoverInfo is Recover as operators see it.
@@ -73,7 +101,7 @@ func (r *Route) describe() RouteInfo {
 		Result: ResultInfo{
 			MaxBytes: r.Result.MaxBytes, OnOversize: "fail", Expose: string(r.Result.Expose), HTML: r.Result.HTML,
 		},
-		Async: r.Async,
+		Async: r.Async, Limits: r.Limits.describe(), Service: r.Service.describe(),
 	}
 	if r.Recover != nil {
 		info.Recover = &RecoverInfo{r.Recover.Method, r.Recover.request.address.show()}
@@ -89,6 +117,32 @@ func (r *Route) describe() RouteInfo {
 	}
 	for _, h := range r.request.headers {
 		info.Headers = append(info.Headers, Header{Name: h.name, Value: show(h.pieces)})
+	}
+	return info
+}
+
+func (s *Service) describe() *ServiceInfo {
+	if s == nil {
+		return nil
+	}
+	info := ServiceInfo{Auth: s.Auth.shown, TLS: s.TLS.shown, Limits: s.Limits.describe()}
+	for _, secret := range s.Sign.secrets {
+		info.Sign = append(info.Sign, secret.show())
+	}
+	if len(info.Auth)+len(info.Sign)+len(info.TLS) == 0 && info.Limits == nil {
+		return nil
+	}
+	return &info
+}
+
+// describe is nil when the table says nothing of limits.
+func (l Limits) describe() *LimitsInfo {
+	if l == (limitSettings{}).limits() {
+		return nil
+	}
+	info := &LimitsInfo{MaxConcurrent: l.MaxConcurrent, MaxQueue: l.MaxQueue, RateLimit: l.Rate.String()}
+	if l.Breaker.Failures > 0 {
+		info.CircuitBreaker = &BreakerInfo{l.Breaker.Failures, l.Breaker.OpenFor.String()}
 	}
 	return info
 }

@@ -24,7 +24,7 @@ const (
 	badInURL = `{}$#\x00-\x20\x7f"<>\\^` + "`" + `|%`
 
 	hostName = `(\[[0-9A-Fa-f:.]+\]|([A-Za-z0-9._~!&'()*+,;=-]|` + envMark + `)+)`
-	portText = `(:(0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])|` + envMark + `))?`
+	portText = `(:(0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])|[0-9]*` + envMark + `([0-9]|` + envMark + `)*))?`
 	userText = `(([^` + badInURL + `/?\[\]]|` + percent + `|\$[^` + badInURL + `/?\[\]]|\$\$|` + envMark + `)*\$?@)?`
 )
 
@@ -40,8 +40,22 @@ func editorPatterns() map[string]string {
 		"dots":         `^[^?]*(/|%2[Ff]|%5[Cc])(\.|%2[Ee]){1,2}([/?]|%2[Ff]|%5[Cc]|\{[/?]|$)`,
 		"reserved":     `^([^$]|\$[^{]|` + anyMark + `)*\{([^}]*,|[/?&])?(call\.` + otherThan("id", "name", "session_id", "turn_id", "idempotency_key") + `|session\.` + otherThan("agent_id", "metadata.") + `)`,
 		"optionalPath": `^([^$?{]|\$[^{?]|` + anyMark + `|\{[^?}]*\})*\{/?[A-Za-z0-9_$-][^?}]*\?`,
+		"plainText":    `^` + plainPattern("") + `*\$?$`,
+		"username":     `^` + plainPattern(":") + `*\$?$`,
+		"tokenURL":     `^([Hh][Tt][Tt][Pp][Ss]?://` + hostName + portText + `($|[/?])|` + envMark + `)([^` + badInURL + `]|` + percent + `|\$([^` + badInURL + `]|` + percent + `|\$)|` + envMark + `)*\$?$`,
+		"scope":        `^([ !#%-\[\]-~]|\$[ !#-\[\]-z|}~]|` + envMark + `)*\$?$`,
+		"signingKey":   `^whsec_([A-Za-z0-9+/]{4}){8,}([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$`,
+		"hostText":     `^([A-Za-z0-9._-]|` + envMark + `)+$`,
+		"headerName":   `^([A-Za-z0-9!#%&'*+.^_` + "`" + `|~-]|\$[A-Za-z0-9!#$%&'*+.^_` + "`" + `|~-]|` + envMark + `)*\$?$`,
 		"ownHeader":    `^(` + anyCase("idempotency-key", "content-length", "connection", "keep-alive", "proxy-connection", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding", "upgrade", "bridge-", "webhook-") + `)$`,
 	}
+}
+
+// plainPattern is one character or mark of a value without templates, bad
+// characters besides those that no such value holds.
+func plainPattern(bad string) string {
+	const control = `\x00-\x1f\x7f-\x9f`
+	return `([^$` + control + bad + `]|\$[^{` + control + bad + `]|` + envMark + `)`
 }
 
 // urlPattern follows the grammar of an address: a path, then a query of pairs

@@ -29,6 +29,7 @@ func beyondSchema() map[string]string {
 		position    = "YAML itself: an editor tells it without a schema"
 		references  = "it does not resolve references"
 		numberText  = "it sees a number's value, not how it is written"
+		otherFiles  = "it reads no other files"
 	)
 	return map[string]string{
 		"min-wait-above-max-wait":                    twoPlaces,
@@ -68,6 +69,15 @@ func beyondSchema() map[string]string {
 		"parameters-ref-anchor-nowhere":              references,
 		"parameters-ref-circle":                      references,
 		"parameters-hexadecimal":                     numberText,
+		"auth-beside-header":                         twoPlaces,
+		"auth-beside-user-of-url":                    twoPlaces,
+		"auth-beside-user-of-variable":               environment,
+		"auth-header-name-of-a-variable":             environment,
+		"auth-token-url-of-a-variable":               environment,
+		"sign-secret-of-a-variable":                  environment,
+		"auth-files":                                 otherFiles,
+		"sign-files":                                 otherFiles,
+		"tls-files":                                  otherFiles,
 		"version-float":                              numberText,
 	}
 }
@@ -98,6 +108,41 @@ func TestEditorSchemaAgreesWithTheParser(t *testing.T) {
 	}
 }
 
+// A fixture may hold many bad upstreams: each of them is bad alone.
+func TestEditorSchemaAgreesOnEachUpstream(t *testing.T) {
+	t.Parallel()
+	schema := editorSchema(t)
+	beyond := beyondSchema()
+	for _, path := range slices.Concat(fixtures(t, "bad"), fixtures(t, "good")) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var table struct {
+			Upstreams map[string]yaml.Node `yaml:"upstreams"`
+		}
+		if _, excused := beyond[strings.TrimSuffix(filepath.Base(path), ".yaml")]; excused || yaml.Unmarshal(data, &table) != nil || len(table.Upstreams) < 2 {
+			continue
+		}
+		for name, upstream := range table.Upstreams {
+			alone, err := yaml.Marshal(map[string]any{"version": 1, "routes": map[string]any{}, "upstreams": map[string]*yaml.Node{name: &upstream}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, parserErr := router.Parse("f.yaml", alone, fixtureEnv())
+			if schemaErr := validateText(t, schema, alone); (parserErr == nil) != (schemaErr == nil) && !ofTheEnvironment(parserErr) {
+				t.Errorf("%s: %s\nparser: %v\nschema: %v", path, alone, parserErr, schemaErr)
+			}
+		}
+	}
+}
+
+// ofTheEnvironment says that the parser refuses the value of a variable.
+func ofTheEnvironment(parserErr error) bool {
+	return parserErr != nil && (strings.Contains(parserErr.Error(), "is not set") || strings.Contains(parserErr.Error(), "must not be empty") ||
+		strings.Contains(parserErr.Error(), "must not hold a line break") || strings.Contains(parserErr.Error(), "holds the value of"))
+}
+
 // Values put together by chance reach corners that no fixture was written for.
 func TestEditorSchemaAgreesOnValuesMadeByChance(t *testing.T) {
 	t.Parallel()
@@ -110,10 +155,16 @@ func TestEditorSchemaAgreesOnValuesMadeByChance(t *testing.T) {
 		"version: 1\nroutes: { f: { url: \"http://h\", headers: { X-A: %s } } }\n",
 		"version: 1\nroutes: { f: { url: \"http://h\", headers: { Host: %s } } }\n",
 		"version: 1\nroutes: { f: { url: \"http://h\", query: { a: %s } } }\n",
+		upstreamWith("auth: { bearer: %s }"),
+		upstreamWith("auth: { basic: { username: %s, password: a } }"),
+		upstreamWith("auth: { header: { name: %s, value: a } }"),
+		upstreamWith("auth: { oauth2: { token_url: %s, client_id: a, client_secret: b } }"),
+		upstreamWith("auth: { oauth2: { token_url: \"http://h\", client_id: a, client_secret: b, scopes: [%s] } }"),
+		upstreamWith("tls: { server_name: %s }"),
 	}
 	chance := rand.New(rand.NewPCG(1, 2)) // the same values each time
 	good := 0
-	for i := range 3000 {
+	for i := range 6000 {
 		value := chanceValue(chance, i%len(tables))
 		text := []byte(fmt.Sprintf(tables[i%len(tables)], strconv.QuoteToASCII(value)))
 		// Whatever the variable is called, it has a value that fits everywhere.
@@ -139,6 +190,10 @@ func TestEditorSchemaAgreesOnValuesMadeByChance(t *testing.T) {
 	}
 }
 
+func upstreamWith(settings string) string {
+	return "version: 1\nupstreams: { u: { url: \"https://h\", " + settings + " } }\nroutes: {}\n"
+}
+
 // chanceValue strings together what has a meaning in some place.
 func chanceValue(chance *rand.Rand, kind int) string {
 	tokens := strings.Fields("http:// https:// HTTP:// ftp:// host h.example 127.0.0.1 [::1] : :80 :0 :65536 :080 / // ? & = # %20 %2 %2e %2F %5c . .. /../ /./ a b=1 é " +
@@ -147,7 +202,7 @@ func chanceValue(chance *rand.Rand, kind int) string {
 		"{/call.idempotency_key} {call.idempotency_keys} \\ \" | ^ ` < user:pw@ @ ; ! ' ( * + , ~ _ -")
 	tokens = append(tokens, " ", "\t", "\x7f", "\u0085")
 	var value strings.Builder
-	if kind < 2 && chance.IntN(4) > 0 {
+	if (kind < 2 || kind == 10) && chance.IntN(4) > 0 {
 		value.WriteString("http://host")
 	}
 	if (kind == 2 || kind == 3) && chance.IntN(4) > 0 {
@@ -194,6 +249,11 @@ func validate(t *testing.T, schema *jsonschema.Schema, path string) error {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return validateText(t, schema, data)
+}
+
+func validateText(t *testing.T, schema *jsonschema.Schema, data []byte) error {
+	t.Helper()
 	var documents []any
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	for {

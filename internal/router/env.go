@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // Env is where the values of ${VAR} come from.
@@ -33,8 +34,13 @@ type mark struct {
 type environment struct {
 	env    Env
 	values map[string]string
-	// passwords are those that stand in URLs.
+	// passwords are those that stand in URLs, secrets those of auth and sign.
 	passwords []string
+	secrets   []*secretSource
+	// inTable are the secrets that stand in the table itself.
+	inTable []literalSecret
+	// changes counts the texts that secret files have had.
+	changes atomic.Uint64
 }
 
 func newEnvironment(env Env) *environment {

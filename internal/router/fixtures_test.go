@@ -24,6 +24,10 @@ func fixtureEnv() router.Env {
 		"HOST_ONLY":      "http://s3cret-host",
 		"HOST_ONLY_NAME": "s3cret-host",
 		"WITH_QUERY":     "https://s3cret-host/hook?token=s3cret",
+		"WITH_USER":      "https://bob:s3cret@host/",
+		"HEADER":         "X-Api-Key",
+		"SIGNING":        signingSecret(32),
+		"FILES":          fixtureDir,
 	})
 }
 

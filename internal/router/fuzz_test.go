@@ -16,7 +16,7 @@ import (
 // FuzzParse: whatever a file holds, there is no panic, every problem has a
 // place inside the file, and no secret is in one.
 func FuzzParse(f *testing.F) {
-	for _, kind := range []string{"good", "bad"} {
+	for _, kind := range []string{"good", "bad", "odd"} {
 		entries, err := os.ReadDir("testdata/" + kind)
 		if err != nil {
 			f.Fatal(err)
@@ -65,7 +65,11 @@ func exercise(t *testing.T, table *router.Table) {
 	if _, err := json.Marshal(table.Describe()); err != nil {
 		t.Errorf("not describable: %v", err)
 	}
+	if secrets := table.Secrets(); slices.Contains(secrets, "") {
+		t.Errorf("an empty secret among %q", secrets)
+	}
 	for _, route := range table.Routes() {
+		exerciseService(t, route.Service)
 		if _, ok := table.Lookup(route.Name); !ok {
 			t.Errorf("%q is not found", route.Name)
 		}
@@ -86,6 +90,33 @@ func exercise(t *testing.T, table *router.Table) {
 			}
 		}
 	}
+}
+
+// exerciseService: whatever a valid table says of a service can be used.
+func exerciseService(t *testing.T, s *router.Service) {
+	t.Helper()
+	if s == nil {
+		return
+	}
+	for _, secret := range []router.Secret{s.Auth.Bearer, s.Auth.Username, s.Auth.Password, s.Auth.HeaderValue, s.Auth.OAuth2.ClientSecret} {
+		if text, err := secret.Reveal(); err != nil || strings.ContainsFunc(text, unicode.IsControl) {
+			t.Errorf("%s: a secret is %q, %v", s.Name, text, err)
+		}
+	}
+	if keys, err := s.Sign.Keys(); err != nil || len(keys) > 2 || s.Sign.IsSet() != (len(keys) > 0) {
+		t.Errorf("%s: %d signing keys, %v", s.Name, len(keys), err)
+	}
+	if _, err := s.TLS.Config(); err != nil {
+		t.Errorf("%s: %v", s.Name, err)
+	}
+	if u, err := url.Parse(textOf(s.Auth.OAuth2.TokenURL)); err != nil || (s.Auth.Kind == router.AuthOAuth2 && u.Host == "") {
+		t.Errorf("%s: bad token URL: %v", s.Name, err)
+	}
+}
+
+func textOf(s router.Secret) string {
+	text, _ := s.Reveal()
+	return text
 }
 
 // requestsOf are the requests that a route makes of one call.

@@ -40,6 +40,11 @@ type upstream struct {
 	at      place
 	url     *address
 	headers []headerTemplate
+	service *Service
+	// signAt is where sign stands, and unsigned are the routes that send requests
+	// without a body, of which a signature covers nothing.
+	signAt   place
+	unsigned []string
 }
 
 // draft is a route before its defaults and upstream are applied.
@@ -137,15 +142,13 @@ func (b *builder) readUpstreams(r *reader, f field) {
 }
 
 func (b *builder) readUpstream(r *reader, f field) *upstream {
-	u := &upstream{name: f.name, at: r.at(f.key)}
+	u := &upstream{name: f.name, at: r.at(f.key), service: &Service{Name: f.name}}
 	if f.name == "" {
 		b.addf(u.at, "the name of an upstream is empty")
 	}
 	o, ok := r.object(f.path, f.value, keys{
-		now:       []string{"url", "headers"},
-		later:     []string{"auth", "tls", "sign", "max_concurrent", "max_queue", "rate_limit", "circuit_breaker"},
-		meanwhile: map[string]string{"auth": insteadOfAuth},
-		where:     routeKeyPlaces(),
+		now:   append([]string{"url", "headers", "auth", "tls", "sign"}, limitKeys()...),
+		where: routeKeyPlaces(),
 	})
 	if !ok {
 		return u
@@ -158,7 +161,24 @@ func (b *builder) readUpstream(r *reader, f field) *upstream {
 	} else if o.missing("url") {
 		b.addf(u.at, "%s: url is missing", f.path)
 	}
+	b.readService(r, u, o, f.path)
 	return u
+}
+
+// readService reads what the routes of an upstream share.
+func (b *builder) readService(r *reader, u *upstream, o object, path string) {
+	u.service.Limits = r.limits(o.fields).limits()
+	if f, ok := o.fields["auth"]; ok {
+		u.service.Auth = r.auth(f, b.env)
+		b.checkAuth(u, path, r.at(f.key))
+	}
+	if f, ok := o.fields["sign"]; ok {
+		u.service.Sign, u.signAt = r.sign(f, b.env), r.at(f.key)
+	}
+	if f, ok := o.fields["tls"]; ok {
+		u.service.TLS = r.tls(f, b.env)
+		b.warnOfUselessTLS(u, path, r.at(f.key))
+	}
 }
 
 func (b *builder) readRoutes(r *reader, f field) {
@@ -210,6 +230,8 @@ func (b *builder) finish(file string) (*Table, error) {
 		t.byName[route.Name] = route
 		t.toolWarnings = append(t.toolWarnings, toolWarnings(route, d)...)
 	}
+	b.warnOfLiteralSecrets()
+	b.warnOfUnsigned()
 	mistakes, warnings := b.split()
 	if len(mistakes) > 0 {
 		return nil, mistakes
@@ -241,12 +263,26 @@ func (b *builder) route(d *draft) *Route {
 	}
 	headers := overlayHeaders(to.headers, s.headers)
 	route.request = newBlueprint(route.Name, route.Method, to.address, s.query, headers)
+	route.Limits = s.limits.limits()
 	route.HoldUnknown = s.onUnknown != nil && s.onUnknown.hold
 	route.Async = value(s.async, false)
 	route.Recover = b.recovery(route, s.question, to, headers)
 	b.warnOfNeverAsked(d, route)
+	b.join(route, to.upstream, s.headers)
 	b.checkNames(d, route)
 	return route
+}
+
+// join makes a route one of its upstream's; headers are those that it has besides.
+func (b *builder) join(route *Route, u *upstream, headers []headerTemplate) {
+	if u == nil {
+		return
+	}
+	route.Service = u.service
+	b.warnOfOwnCredential(u, headers)
+	if route.request.bodyless || (route.Recover != nil && !route.Idempotent) {
+		u.unsigned = append(u.unsigned, route.Name)
+	}
 }
 
 // destination is where a route sends.

@@ -24,7 +24,7 @@ func (p Problem) String() string {
 
 // Compare orders problems as they stand in the files.
 func (p Problem) Compare(other Problem) int {
-	return cmp.Or(strings.Compare(p.File, other.File), p.Line-other.Line, p.Column-other.Column)
+	return place{p.File, p.Line, p.Column}.compare(place{other.File, other.Line, other.Column})
 }
 
 // Problems is every mistake of a table, in the order of the file.
@@ -46,6 +46,10 @@ type place struct {
 }
 
 func (p place) String() string { return fmt.Sprintf("%s:%d:%d", p.file, p.line, p.column) }
+
+func (p place) compare(other place) int {
+	return cmp.Or(strings.Compare(p.file, other.file), p.line-other.line, p.column-other.column)
+}
 
 // collector gathers problems, so that all are told at once. The same problem
 // at the same place is kept once: a node that is used through an alias is read

@@ -17,8 +17,10 @@ type Route struct {
 	// Parameters is the JSON Schema of the arguments as it stands in the file
 	// (key order and number text kept), nil when there is none.
 	Parameters json.RawMessage
-	// Upstream is the name of the upstream, empty for a route with its own url.
+	// Upstream is the name of the upstream, empty for a route with its own url, and
+	// Service what all its routes share, then nil.
 	Upstream string
+	Service  *Service
 	Method   string
 	// Idempotent says that a request which may have been processed may be sent
 	// again under the same Idempotency-Key.
@@ -30,6 +32,8 @@ type Route struct {
 	AttemptTimeout time.Duration
 	Retry          Retry
 	Result         Result
+	// Limits are the route's own; those of Service hold besides.
+	Limits Limits
 
 	// Recover asks the service what became of a request whose reply was lost;
 	// nil when it cannot be asked. See BuildRecover.

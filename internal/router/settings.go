@@ -28,6 +28,7 @@ type settings struct {
 	question  *question
 	onUnknown *unknownOutcome
 	async     *bool
+	limits    limitSettings
 }
 
 // target is where a route sends: url, or upstream and path.
@@ -67,9 +68,6 @@ type resultSettings struct {
 	html       *bool
 }
 
-// insteadOfAuth is what serves until auth does.
-const insteadOfAuth = `: write headers: { Authorization: "Bearer ${TOKEN}" }`
-
 // routeKeyPlaces says where the keys of a route belong that stand elsewhere.
 func routeKeyPlaces() map[string]string {
 	places := map[string]string{}
@@ -86,14 +84,15 @@ func routeKeys() keys {
 		now: []string{
 			"url", "upstream", "path", "method", "headers", "query", "description", "parameters", "idempotent",
 			"timeout", "attempt_timeout", "retry", "result", "recover", "on_unknown_outcome", "async",
+			"max_concurrent", "max_queue", "rate_limit", "circuit_breaker",
 		},
-		later: []string{
-			"body", "defer_loading", "max_concurrent", "max_queue", "rate_limit", "circuit_breaker",
-		},
+		later:     []string{"body", "defer_loading"},
 		meanwhile: map[string]string{"body": ": the arguments are the body"},
 		where: map[string]string{
-			"auth": "upstreams, and is not supported yet there" + insteadOfAuth,
-			"tls":  "upstreams, and is not supported yet there", "sign": "upstreams, and is not supported yet there",
+			"auth": "upstreams", "tls": "upstreams", "sign": "upstreams",
+			"bearer": "auth", "bearer_file": "auth", "basic": "auth", "oauth2": "auth",
+			"ca_file": "tls", "cert_file": "tls", "key_file": "tls", "server_name": "tls",
+			"secret": "sign", "secret_file": "sign", "failures": "circuit_breaker", "open_for": "circuit_breaker",
 			"attempts": "retry", "min_wait": "retry", "max_wait": "retry", "on_503": "retry",
 			"max_bytes": "result", "on_oversize": "result", "expose": "result", "as": "result", "html": "result",
 			"success_when": "result, and is not supported yet there", "output": "result, and is not supported yet there",
@@ -124,6 +123,7 @@ func (r *reader) settings(path string, n *yaml.Node, env *environment) (settings
 	s.question = optional(fields, "recover", func(f field) *question { return r.question(f, env) })
 	s.onUnknown = optional(fields, "on_unknown_outcome", r.unknownOutcome)
 	s.async = optional(fields, "async", r.boolean)
+	s.limits = r.limits(fields)
 	return s, true
 }
 
@@ -344,6 +344,7 @@ func (s settings) over(d settings) settings {
 	s.question = or(s.question, d.question)
 	s.onUnknown = or(s.onUnknown, d.onUnknown)
 	s.async = or(s.async, d.async)
+	s.limits = s.limits.over(d.limits)
 	return s
 }
 

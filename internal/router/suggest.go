@@ -41,6 +41,14 @@ func otherWords() map[string]string {
 		"functions": "routes", "tools": "routes", "endpoints": "routes",
 		"services": "upstreams", "backends": "upstreams", "servers": "upstreams",
 		"response": "result", "deadline": "timeout",
+		"authentication": "auth", "authorization": "auth", "credentials": "auth", "mtls": "tls", "ssl": "tls", "signing": "sign", "signature": "sign",
+		"token": "bearer", "accesstoken": "bearer", "apikey": "header", "oauth": "oauth2", "clientcredentials": "oauth2",
+		"user": "username", "login": "username", "pass": "password", "tokenendpoint": "token_url", "scope": "scopes",
+		"ca": "ca_file", "cacert": "ca_file", "cert": "cert_file", "certificate": "cert_file", "clientcert": "cert_file",
+		"key": "key_file", "privatekey": "key_file", "clientkey": "key_file", "sni": "server_name", "secrets": "secret",
+		"concurrency": "max_concurrent", "maxconcurrency": "max_concurrent", "queue": "max_queue", "queuesize": "max_queue",
+		"rate": "rate_limit", "throttle": "rate_limit", "breaker": "circuit_breaker",
+		"threshold": "failures", "maxfailures": "failures", "cooldown": "open_for", "timeout": "open_for", "opentimeout": "open_for",
 	}
 }
 

@@ -138,10 +138,15 @@ func (t *Table) Warnings() Problems { return t.warnings }
 // file order. Nothing of it matters to a bridge that runs them.
 func (t *Table) ToolWarnings() Problems { return t.toolWarnings }
 
-// Secrets lists the values that came from ${VAR} and the passwords in URLs,
-// longest first, none empty.
+// Secrets lists the values that came from ${VAR}, the passwords in URLs, and what
+// auth and sign hold, in each form in which it is sent and with what their files
+// have held lately; longest first, none empty. SecretsVersion says when there are
+// others.
 func (t *Table) Secrets() []string {
 	secrets := slices.Clone(t.env.passwords)
+	for _, s := range t.env.secrets {
+		secrets = append(secrets, s.values()...)
+	}
 	for key, value := range t.env.values {
 		if !strings.HasPrefix(key, hiddenUserinfo) {
 			secrets = append(secrets, value)
@@ -153,3 +158,7 @@ func (t *Table) Secrets() []string {
 	secrets = slices.Compact(secrets)
 	return slices.DeleteFunc(secrets, func(s string) bool { return s == "" })
 }
+
+// SecretsVersion is another number whenever Secrets lists more: when a file of
+// auth or sign has been read again. Asking reads no file.
+func (t *Table) SecretsVersion() uint64 { return t.env.changes.Load() }
