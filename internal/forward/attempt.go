@@ -63,9 +63,8 @@ func (d *delivery) RoundTrip(req *http.Request) (*http.Response, error) {
 // errNoReply stands for every fault; d.last says which.
 var errNoReply = errors.New("no reply")
 
-// journalPatience is how long beyond a call's deadline its record is waited for.
-// A journal that works answers within it.
-const journalPatience = 5 * time.Second
+// journalPatience is the time that a journal which works takes at most.
+const journalPatience = 2 * time.Second
 
 // attempt waits for the call's turn, has it recorded, sends it and judges what
 // comes back.
@@ -74,7 +73,7 @@ func (d *delivery) attempt(ctx context.Context) *attempt {
 		return d.unsent(faultNotAdmitted)
 	}
 	defer d.f.limits.leave(d.lane)
-	if d.refused = d.record(); d.refused != nil {
+	if d.refused = d.record(ctx); d.refused != nil {
 		return d.unsent(faultNotRecorded)
 	}
 	d.request = nil
@@ -91,14 +90,17 @@ func (d *delivery) attempt(ctx context.Context) *attempt {
 	return a
 }
 
-// record has the call recorded before it leaves. The wait may outlast the
-// deadline a little: what is recorded too late has a journal that works, and
-// times out; what is not recorded even then is not lost, but returned to be
-// taken up again when the journal can be written.
-func (d *delivery) record() error {
-	ctx, cancel := context.WithDeadline(d.caller, d.deadline.Add(journalPatience))
+// record has the call recorded before it leaves. A journal that works is given
+// the time to do so even when the deadline comes meanwhile: then the call has
+// timed out. What a journal that does not work fails to record by the deadline
+// is no outcome: the call is returned, to be taken up again.
+func (d *delivery) record(ctx context.Context) error {
+	if time.Until(d.deadline) >= journalPatience {
+		return d.rec.Sending(ctx, d.request)
+	}
+	ctx, cancel := context.WithTimeout(d.caller, journalPatience)
 	defer cancel()
-	return d.rec.Sending(ctx, d.request)
+	return d.rec.Sending(ctx, d.request) //nolint:contextcheck // d.caller is what ctx was made from
 }
 
 // transact sends a message, reads the reply and lets judge look at it, which
@@ -106,12 +108,12 @@ func (d *delivery) record() error {
 func (d *delivery) transact(ctx context.Context, m *message, deadline time.Time, judge func(*attempt)) *attempt {
 	d.f.metrics.inFlight.Inc()
 	defer d.f.metrics.inFlight.Dec()
+	a := &attempt{started: time.Now()}
 	if limit := d.route.AttemptTimeout; limit > 0 && limit < time.Until(deadline) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	a := &attempt{started: time.Now()}
 	buf := d.f.buffers.get()
 	defer d.f.buffers.put(buf)
 	d.exchange(ctx, m, a, buf)

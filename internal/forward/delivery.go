@@ -91,18 +91,19 @@ func (d *delivery) guarded(ctx context.Context, step func() journal.Outcome) (ou
 // finished counts the call. What no attempt has told the log is told here.
 func (d *delivery) finished(ctx context.Context, outcome journal.Outcome, started time.Time) {
 	d.lane.finished(outcome, time.Since(started))
-	message := "call answered without a request"
-	switch {
-	case d.questions > 0:
-		message = "recover ended"
-	case d.attempts > 0:
+	if d.attempts > 0 && d.questions == 0 {
 		return
 	}
 	level := slog.LevelInfo
 	if outcome.Failure == journal.UnknownOutcome || outcome.Failure == journal.Internal {
 		level = slog.LevelWarn
 	}
-	d.f.log.LogAttrs(ctx, level, message, d.logAttrs(slog.String("outcome", outcome.Label()))...)
+	attrs := d.logAttrs(slog.String("outcome", outcome.Label()))
+	if d.questions > 0 {
+		d.f.log.LogAttrs(ctx, level, "recover ended", attrs...)
+		return
+	}
+	d.f.log.LogAttrs(ctx, level, "call answered without a request", attrs...)
 }
 
 // stopped says why there is no outcome, nil when there is one.

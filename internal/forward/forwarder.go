@@ -84,19 +84,21 @@ func (f *Forwarder) Plan(function string) journal.Plan {
 	if !ok {
 		return journal.Plan{Ignore: table.IgnoreUnknown()}
 	}
-	return journal.Plan{Idempotent: route.Idempotent}
+	return journal.Plan{Idempotent: route.Idempotent, Async: route.Async}
 }
 
 // Forward runs one call and returns what the agent is to be told.
 //
 // A call that is journal.Running was sent by an earlier process and its outcome
-// is not known: an idempotent one is sent again, another one is not. A call
-// with a Request sends that one instead of building it.
+// is not known: an idempotent one is sent again, another one is asked about
+// where its route has recover. A call with a Request sends that one instead of
+// building it.
 //
 // The error says that the call was stopped before there was an outcome: it is
 // the cause of the end of ctx, on which Forward returns soon, or what
-// rec.Sending returned. A panic is no error: it becomes the outcome "internal",
-// or "unknown_outcome" where a non-idempotent request may have left.
+// rec.Sending returned. A call that may have left is then still running, and
+// who takes it up asks again. A panic is no error: it becomes the outcome
+// "internal", or "unknown_outcome" where a non-idempotent request may have left.
 func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Session, rec journal.Recorder) (journal.Outcome, error) {
 	d := &delivery{f: f, call: &call, session: s, rec: rec, key: call.CallKey()}
 	return d.run(ctx)

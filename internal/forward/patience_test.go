@@ -1,6 +1,7 @@
 package forward_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,8 @@ func startBubble(t *testing.T, yaml string, handler http.HandlerFunc, change ...
 			b.mu.Lock()
 			b.hits = append(b.hits, time.Since(b.began))
 			b.mu.Unlock()
-			_, _ = io.Copy(io.Discard, r.Body)
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
 			handler(w, r)
 		}),
 	}

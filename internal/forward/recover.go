@@ -191,7 +191,7 @@ func (q *inquiry) judge(a *attempt) verdict {
 	a.waitSeconds, _ = retryAfter(a.reply.header, time.Now())
 	switch status := a.reply.status; status {
 	case http.StatusOK:
-		a.outcome = q.result(a.reply)
+		a.outcome = q.telling(0).accepted(a.reply)
 		return verdictResult
 	case http.StatusNotFound:
 		return verdictNeverRan
@@ -204,16 +204,6 @@ func (q *inquiry) judge(a *attempt) verdict {
 		}
 		return verdictNone
 	}
-}
-
-// result is the outcome of a call whose service has it done.
-func (q *inquiry) result(r *reply) journal.Outcome {
-	if q.message.wire.Method == http.MethodHead {
-		return journal.Success("")
-	}
-	t := q.telling(0)
-	t.credential = q.message.credential
-	return t.accepted(r)
 }
 
 // report tells the recorder, the metrics and the log of a question.

@@ -246,6 +246,31 @@ func TestAPanicIsAnOutcome(t *testing.T) {
 	}
 }
 
+// leaving stops the call and then fails.
+type leaving struct {
+	canceling
+}
+
+func (l *leaving) Sent(journal.Attempt, bool) {
+	l.cancel()
+	panic("boom")
+}
+
+// It is one also when the call was stopped: who takes it up would fail again.
+func TestAPanicIsAnOutcomeOfAStoppedCall(t *testing.T) {
+	t.Parallel()
+	up := serve(t, answer(502, "text/plain", ""))
+	b := newBench(t, table("get: { url: "+up.URL+", idempotent: true }", "pay: "+up.URL))
+	for function, kind := range map[string]journal.Kind{"get": journal.Internal, "pay": journal.UnknownOutcome} {
+		ctx, cancel := context.WithCancel(t.Context())
+		o, err := b.Forward(ctx, b.call(function, `{}`), journal.Session{}, &leaving{canceling{cancel: cancel}})
+		if o.Failure != kind || err != nil {
+			t.Errorf("%s: %+v, %v", function, o, err)
+		}
+		cancel()
+	}
+}
+
 // A panic in the middle of an attempt, where the request may be on its way.
 func TestAPanicAmidAnAttemptIsAnOutcome(t *testing.T) {
 	t.Parallel()
