@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -22,6 +23,8 @@ type connection struct {
 	// earlier shows what was committed before the open transaction; nil until
 	// that is asked for.
 	earlier driver.Conn
+	log     os.FileInfo // the write-ahead log after the last commit; nil before the first
+	trimmed time.Time   // when the log was last cut back
 	owner   string
 	erase   bool // see Options.ErasePayloads
 	stmts   map[string]driver.StmtExecContext

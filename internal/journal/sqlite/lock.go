@@ -31,11 +31,16 @@ func (e *LockedError) Error() string {
 
 // fileLock is the lock on a journal; the kernel drops it when the process dies,
 // so the file itself may stay.
-type fileLock struct{ file *flock.Flock }
+type fileLock struct {
+	file *flock.Flock
+	// used says that there was a journal under this lock before.
+	used bool
+}
 
 type holder struct {
 	PID  int    `json:"pid"`
 	Host string `json:"host"`
+	Used bool   `json:"used,omitempty"`
 }
 
 func takeLock(path string) (*fileLock, error) {
@@ -43,26 +48,27 @@ func takeLock(path string) (*fileLock, error) {
 	ok, err := file.TryLock()
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
-		return nil, fmt.Errorf("%s: %w", writable(path), err)
+		return nil, unwritable(path, "", err)
 	case err != nil:
 		return nil, fmt.Errorf("cannot lock %s: put the journal on a local disk: %w", path, err)
 	case !ok:
 		return nil, lockedBy(path)
 	}
-	l := &fileLock{file: file}
-	if err := l.sign(); err != nil {
+	l := &fileLock{file: file, used: readHolder(path).Used}
+	if err := l.sign(l.used); err != nil {
 		return nil, errors.Join(fmt.Errorf("write lock: %w", err), l.release())
 	}
 	return l, nil
 }
 
-// sign writes who holds the lock, for the one who is refused.
-func (l *fileLock) sign() error {
+// sign writes who holds the lock, for the one who is refused, and whether there
+// is a journal under it.
+func (l *fileLock) sign(used bool) error {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	text, err := json.Marshal(holder{PID: os.Getpid(), Host: host})
+	text, err := json.Marshal(holder{PID: os.Getpid(), Host: host, Used: used})
 	if err != nil {
 		return err
 	}
@@ -71,12 +77,16 @@ func (l *fileLock) sign() error {
 
 func (l *fileLock) release() error { return l.file.Close() }
 
-// lockedBy reads the holder's name; one who has not signed yet stays unnamed.
 func lockedBy(path string) *LockedError {
-	var h holder
-	text, err := os.ReadFile(path) //nolint:gosec // the path is the operator's own setting
-	if err == nil && json.Unmarshal(text, &h) != nil {
-		h = holder{}
-	}
+	h := readHolder(path)
 	return &LockedError{Path: path, PID: h.PID, Host: h.Host}
+}
+
+// readHolder reads who signed the lock; one who has not done so yet stays unnamed.
+func readHolder(path string) (h holder) {
+	text, err := os.ReadFile(path) //nolint:gosec // the path is the operator's own setting
+	if err != nil || json.Unmarshal(text, &h) != nil {
+		return holder{}
+	}
+	return h
 }

@@ -8,16 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/pressly/goose/v3"
 	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 //go:embed migrations/*.sql
@@ -81,12 +78,13 @@ func locate(path string) (string, error) {
 
 // touch creates the file readable by its owner alone, because it holds what
 // models and services say; SQLite gives its log the same mode.
-func touch(path string) error {
+func touch(path string) (os.FileInfo, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the path is the operator's own setting
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return f.Close()
+	info, err := f.Stat()
+	return info, errors.Join(err, f.Close())
 }
 
 // writing returns the connector of connections that may write. With erase they
@@ -178,8 +176,26 @@ func queryRow(ctx context.Context, conn driver.Conn, query string, args ...drive
 	return row, errors.Join(err, rows.Close())
 }
 
-// glance looks into each table. It reads a page of each, so that most damage
-// shows here, by its own error, and not in the middle of a migration.
+// checked is the largest file, in bytes, that is read as a whole at a start: it
+// takes half a second.
+const checked = 64 << 20
+
+// check looks for damage, so that it shows by its own error and not in the middle
+// of a migration, and so that no call is taken for a new one because an index has
+// lost its row. Of a file that is too large it looks into each table, and returns
+// false: the rest is left to inspect.
+func check(ctx context.Context, db *sql.DB, size int64) (whole bool, err error) {
+	if size > checked {
+		return false, glance(ctx, db)
+	}
+	found, err := collect(ctx, db, scanText, "PRAGMA integrity_check(1)")
+	if err == nil && (len(found) != 1 || found[0] != "ok") {
+		err = damaged(strings.Join(strings.Fields(strings.Join(found, " ")), " "), nil)
+	}
+	return true, err
+}
+
+// glance looks into each table.
 func glance(ctx context.Context, db *sql.DB) error {
 	names, err := collect(ctx, db, scanText, "SELECT name FROM sqlite_schema WHERE type = 'table'")
 	if err != nil {
@@ -199,21 +215,21 @@ func scanText(row scanner) (text string, err error) {
 	return text, err
 }
 
-// migrate brings the schema up to this release. A schema that is ahead is left
-// alone: migrations only add.
-func migrate(ctx context.Context, c driver.Connector, logger *slog.Logger) (err error) {
+// migrate looks for damage and brings the schema up to this release. A schema
+// that is ahead is left alone: migrations only add.
+func (s *Store) migrate(ctx context.Context) (err error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(c)
+	db := sql.OpenDB(s.connect)
 	defer func() { err = errors.Join(err, db.Close()) }()
 	db.SetMaxOpenConns(1)
-	if err := glance(ctx, db); err != nil {
+	if s.inspected, err = check(ctx, db, s.file.Size()); err != nil {
 		return err
 	}
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, files,
-		goose.WithDisableGlobalRegistry(true), goose.WithSlog(logger))
+		goose.WithDisableGlobalRegistry(true), goose.WithSlog(s.logger))
 	if err != nil {
 		return fmt.Errorf("read migrations: %w", err)
 	}
@@ -221,34 +237,4 @@ func migrate(ctx context.Context, c driver.Connector, logger *slog.Logger) (err 
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
-}
-
-// explain adds to an error of opening what the operator can do about it.
-func explain(err error, path string) error {
-	advice := ""
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		switch e.Code() & 0xff {
-		case sqlite3.SQLITE_NOTADB:
-			advice = "it is not a SQLite database: move it away, or use another path"
-		case sqlite3.SQLITE_CORRUPT:
-			advice = "it is damaged: restore it from a backup, or move it away (the calls in it are then lost)"
-		case sqlite3.SQLITE_FULL:
-			advice = "the disk is full: free some space"
-		case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-			advice = writable(path)
-		case sqlite3.SQLITE_BUSY:
-			advice = "another program is writing to it: close that one"
-		}
-	}
-	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
-		advice = writable(path)
-	}
-	if advice == "" {
-		return err
-	}
-	return fmt.Errorf("%s: %w", advice, err)
-}
-
-func writable(path string) string {
-	return fmt.Sprintf("let user %d write to it and to its directory %s, or use another path", os.Getuid(), filepath.Dir(path))
 }

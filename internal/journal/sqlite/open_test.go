@@ -131,9 +131,9 @@ func TestOpenSaysWhatToDo(t *testing.T) {
 		}, "not a SQLite database"},
 		"damaged": {func(t *testing.T, dir string) string {
 			t.Helper()
-			return damaged(t, filepath.Join(dir, "bridge.db"))
+			return overwritten(t, filepath.Join(dir, "bridge.db"))
 		}, "it is damaged"},
-		"no permission": {unwritable, "let user"},
+		"no permission": {noPermission, "let user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,8 +157,8 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// damaged makes a journal and overwrites all but its first page.
-func damaged(t *testing.T, path string) string {
+// overwritten makes a journal and overwrites all but its first page.
+func overwritten(t *testing.T, path string) string {
 	t.Helper()
 	if err := openStore(t, path, Options{Owner: "a"}).Close(); err != nil {
 		t.Fatal(err)
@@ -171,9 +171,9 @@ func damaged(t *testing.T, path string) string {
 	return write(t, path, string(b))
 }
 
-// unwritable returns a path in a directory that cannot be written: by its mode,
+// noPermission returns a path in a directory that cannot be written: by its mode,
 // or, for root, who may write everywhere, by its mount.
-func unwritable(t *testing.T, dir string) string {
+func noPermission(t *testing.T, dir string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
 		if err := os.Chmod(dir, 0o500); err != nil {

@@ -76,6 +76,7 @@ type queue struct {
 	stopping   bool
 	stopped    chan struct{}
 	broken     error // the last commit's error; nil when it went well
+	lasting    error // an error after which nothing is written any more
 	lastCommit time.Time
 	probe      *task
 	dropped    []error
@@ -437,7 +438,9 @@ func (q *queue) failed(b *batch, err error) (isNew, giveUp bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	isNew = q.broken == nil || q.broken.Error() != err.Error()
-	q.broken = err
+	if q.broken = err; lasting(err) {
+		q.lasting = err
+	}
 	b.tasks = slices.DeleteFunc(b.tasks, func(t *task) bool {
 		if t.impatient {
 			q.finish(t, err)
@@ -475,7 +478,7 @@ func (q *queue) committed(b *batch) (recovered bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	recovered = q.broken != nil
-	q.broken, q.lastCommit = nil, time.Now()
+	q.broken, q.lastCommit = q.lasting, time.Now()
 	for _, e := range b.entries {
 		e.tell(e.err)
 	}
@@ -498,6 +501,24 @@ func (e *entry) tell(err error) {
 	for _, w := range e.waiters {
 		w <- err
 	}
+}
+
+// condemn ends the writing for good, and reports whether it had not ended before.
+func (q *queue) condemn(err error) (isNew bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	isNew = q.lasting == nil
+	if isNew {
+		q.broken, q.lasting = err, err
+	}
+	return isNew
+}
+
+// condemned returns why nothing is written any more; nil while it is.
+func (q *queue) condemned() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lasting
 }
 
 func (q *queue) outage() bool {

@@ -31,11 +31,11 @@ func (s *Store) Turn(ctx context.Context, sessionID, turnID string) ([]journal.C
 	// the driver a goroutine a query, and parsing the statement more than running it.
 	rows, err := s.turn.QueryContext(context.WithoutCancel(ctx), sessionID, turnID)
 	if err != nil {
-		return nil, fmt.Errorf("read turn: %w", err)
+		return nil, s.unread(ctx, "read turn", err)
 	}
 	calls, err := readAll(rows, scanBrief)
 	if err != nil {
-		return nil, fmt.Errorf("read turn: %w", err)
+		return nil, s.unread(ctx, "read turn", err)
 	}
 	return calls, nil
 }
@@ -71,7 +71,7 @@ func (s *Store) Unsettled(ctx context.Context) ([]journal.Call, error) {
 	}
 	calls, err := collect(ctx, s.reader, scanCall, "SELECT "+columnRead+" FROM calls WHERE "+unsettled+" ORDER BY id")
 	if err != nil {
-		return nil, fmt.Errorf("read unsettled calls: %w", err)
+		return nil, s.unread(ctx, "read unsettled calls", err)
 	}
 	return calls, nil
 }
@@ -138,9 +138,18 @@ func (s *Store) read(ctx context.Context, key journal.Key) (journal.Call, error)
 		err = journal.ErrNotFound
 	}
 	if err != nil {
-		return journal.Call{}, fmt.Errorf("read call: %w", err)
+		return journal.Call{}, s.unread(ctx, "read call", err)
 	}
 	return call, nil
+}
+
+// unread is the error of a read that failed. What is damaged is written no more.
+func (s *Store) unread(ctx context.Context, what string, err error) error {
+	err = explain(err, s.path)
+	if lasting(err) && s.queue.condemn(err) {
+		s.logger.ErrorContext(ctx, "journal cannot be written", "path", s.path, "error", err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 // settle flushes before a read, but for an outage, in which it would never end.
@@ -173,7 +182,7 @@ func (s *Store) Calls(ctx context.Context, f journal.Filter) (calls []journal.Ca
 		" ORDER BY id DESC LIMIT ?) ORDER BY id DESC"
 	page, err := collect(ctx, s.reader, scanListed, query, append(args, limit+1)...)
 	if err != nil {
-		return nil, "", fmt.Errorf("list calls: %w", err)
+		return nil, "", s.unread(ctx, "list calls", err)
 	}
 	if len(page) > limit {
 		page = page[:limit]
@@ -278,7 +287,7 @@ func (s *Store) SaveFollow(ctx context.Context, f journal.Follow) error {
 func (s *Store) Follows(ctx context.Context) ([]journal.Follow, error) {
 	follows, err := collect(ctx, s.reader, scanFollow, "SELECT session_id, followed, updated_at FROM follows ORDER BY session_id")
 	if err != nil {
-		return nil, fmt.Errorf("read follows: %w", err)
+		return nil, s.unread(ctx, "read follows", err)
 	}
 	return follows, nil
 }

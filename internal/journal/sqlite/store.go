@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -48,6 +49,8 @@ type Options struct {
 // goroutine.
 type Store struct {
 	path    string
+	logPath string      // of SQLite's write-ahead log
+	file    os.FileInfo // the file that was opened
 	owner   string
 	logger  *slog.Logger
 	delay   time.Duration
@@ -57,10 +60,13 @@ type Store struct {
 	turn    *sql.Stmt // turnSQL, on reader
 	tally   *tally
 	unclean bool
-	keep    time.Duration // Options.Retention
-	erase   bool
+	// inspected: the file was looked through for damage.
+	inspected bool
+	keep      time.Duration // Options.Retention
+	erase     bool
 
 	queue  queue
+	quiet  chan struct{} // closed when the readers have gone
 	done   chan struct{} // closed when the writer has ended
 	tidied chan struct{} // closed when the housekeeping has ended
 	closed func() error
@@ -93,8 +99,8 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{
-		path: path, owner: o.Owner, logger: o.Logger, delay: o.FlushDelay, keep: o.Retention, erase: o.ErasePayloads,
-		done: make(chan struct{}), tidied: make(chan struct{}),
+		path: path, logPath: path + "-wal", owner: o.Owner, logger: o.Logger, delay: o.FlushDelay, keep: o.Retention, erase: o.ErasePayloads,
+		quiet: make(chan struct{}), done: make(chan struct{}), tidied: make(chan struct{}),
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -112,13 +118,19 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 			err = explain(errors.Join(err, s.release()), path)
 		}
 	}()
-	if err = touch(path); err != nil {
+	if err = present(path, s.lock.used); err != nil {
+		return nil, err
+	}
+	if s.file, err = touch(path); err != nil {
 		return nil, err
 	}
 	if s.connect, err = writing(path, s.erase); err != nil {
 		return nil, err
 	}
-	if err = migrate(ctx, s.connect, s.logger); err != nil {
+	if err = s.migrate(ctx); err != nil {
+		return nil, err
+	}
+	if err = s.lock.sign(true); err != nil {
 		return nil, err
 	}
 	if s.reader, err = reading(path); err != nil {
@@ -142,7 +154,8 @@ func (s *Store) Close() error { return s.closed() }
 func (s *Store) close() error {
 	s.queue.stop()
 	<-s.tidied
-	readers := s.reader.Close() // first, because the last connection tidies up, and readers may not
+	readers := s.reader.Close() // first, because the last connection empties the log, and readers may not
+	close(s.quiet)
 	<-s.done
 	if err := errors.Join(s.queue.lost(), readers, s.release()); err != nil {
 		return fmt.Errorf("close journal %s: %w", s.path, err)

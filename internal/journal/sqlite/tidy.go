@@ -31,6 +31,9 @@ const (
 // tidy does the housekeeping until there is none left or the store is closed.
 func (s *Store) tidy(ctx context.Context) {
 	defer close(s.tidied)
+	if !s.inspected {
+		s.report(ctx, "look for damage", s.inspect(ctx))
+	}
 	round := maxRound
 	if s.keep > 0 {
 		round = min(max(s.keep/10, minRound), maxRound)
@@ -105,8 +108,11 @@ func (s *Store) walk(ctx context.Context, after int64,
 	for rows := firstStep; ; {
 		began := time.Now()
 		p, err := look(ctx, after, rows)
-		if err != nil || !p.upTo.Valid {
-			return err
+		if err != nil {
+			return s.unread(ctx, "look at calls", err)
+		}
+		if !p.upTo.Valid {
+			return nil
 		}
 		took := time.Since(began)
 		if p.hits > 0 {
@@ -147,6 +153,24 @@ func nextStep(rows int, took time.Duration) int {
 	}
 	return rows
 }
+
+// inspect looks through a file that is too large to be read at the start, and
+// ends the writing when it finds damage. That calls and their index agree is what
+// keeps a call from being taken for a new one.
+func (s *Store) inspect(ctx context.Context) error {
+	return s.walk(ctx, 0, func(ctx context.Context, after int64, rows int) (p page, err error) {
+		var lost int64
+		if err = s.reader.QueryRowContext(ctx, inspectPage, after, rows).Scan(&p.upTo, &lost); lost > 0 {
+			err = damaged(fmt.Sprintf("%d calls are missing from the index", lost), nil)
+		}
+		return p, err
+	}, nil)
+}
+
+const inspectPage = `SELECT max(c.id), coalesce(sum(i.id IS NOT c.id), 0)
+	FROM (SELECT id, session_id, turn_id, call_id FROM calls NOT INDEXED WHERE id > ? ORDER BY id LIMIT ?) c
+	LEFT JOIN calls i INDEXED BY sqlite_autoindex_calls_1
+	ON i.session_id = c.session_id AND i.turn_id = c.turn_id AND i.call_id = c.call_id`
 
 // erased returns the call without its payload. What attempts say is in the
 // bridge's own words.

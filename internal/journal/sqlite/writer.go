@@ -22,6 +22,7 @@ func (s *Store) write(ctx context.Context) {
 		b, ok := s.queue.take(s.delay)
 		if !ok {
 			conn = s.leave(ctx, conn)
+			<-s.quiet
 			return
 		}
 		conn = s.persist(ctx, conn, &b)
@@ -31,7 +32,7 @@ func (s *Store) write(ctx context.Context) {
 // leave marks a clean end, when all was written. A mark that cannot be written
 // makes the next start more careful than it need be, and is no reason to wait.
 func (s *Store) leave(ctx context.Context, conn *connection) *connection {
-	if s.queue.lost() != nil {
+	if s.queue.lost() != nil || s.queue.condemned() != nil {
 		return conn
 	}
 	var err error
@@ -55,21 +56,16 @@ func (s *Store) persist(ctx context.Context, conn *connection, b *batch) *connec
 	for {
 		var lastID int64
 		var err error
-		if conn == nil {
-			conn, err = s.dial(ctx)
-		}
-		if err == nil {
-			lastID, err = conn.commit(ctx, b, s.tally)
-		}
-		if err == nil {
+		if conn, lastID, err = s.attempt(ctx, conn, b); err == nil {
 			s.finish(b, lastID, began)
+			s.trim(ctx, conn)
 			return conn
 		}
 		conn.close(s.logger)
 		conn = nil
 		isNew, giveUp := s.queue.failed(b, err)
 		if isNew {
-			s.logger.ErrorContext(ctx, "journal cannot be written", "error", err, "rows", len(b.entries))
+			s.logger.ErrorContext(ctx, "journal cannot be written", "path", s.path, "error", err, "rows", len(b.entries))
 		}
 		if giveUp {
 			return nil
@@ -77,6 +73,23 @@ func (s *Store) persist(ctx context.Context, conn *connection, b *batch) *connec
 		_ = s.queue.pause(wait)
 		wait = min(2*wait, lastRetry)
 	}
+}
+
+// attempt commits a batch once and sees that it went where it will be found. It
+// returns the connection, which it may have made.
+func (s *Store) attempt(ctx context.Context, conn *connection, b *batch) (_ *connection, lastID int64, err error) {
+	if err := s.queue.condemned(); err != nil {
+		return conn, 0, err
+	}
+	if conn == nil {
+		if conn, err = s.dial(ctx); err != nil {
+			return nil, 0, explain(err, s.path)
+		}
+	}
+	if lastID, err = conn.commit(ctx, b, s.tally); err != nil {
+		return conn, 0, explain(err, s.path)
+	}
+	return conn, lastID, s.inPlace(conn)
 }
 
 func (s *Store) finish(b *batch, lastID int64, began time.Time) {
