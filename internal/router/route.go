@@ -1,7 +1,8 @@
 // Package router maps a function name to a route: the HTTP request that runs
 // the function, and how its reply is read. It parses and validates route
-// tables and builds requests from arguments; it sends nothing and holds no
-// state, and imports nothing else of the bridge.
+// tables and builds requests from arguments; it sends nothing, remembers nothing
+// but the secret and certificate files that a table names, which it reads again
+// when they changed, and imports nothing else of the bridge.
 package router
 
 import (

@@ -25,7 +25,8 @@ type Table struct {
 }
 
 // Load reads the table at path: a file, or a directory whose visible *.yaml
-// files make one table. A table with mistakes gives Problems, a file that cannot
+// files make one table. Relative paths in it begin at the directory of the file
+// that names them. A table with mistakes gives Problems, a file that cannot
 // be read the error of the operating system.
 func Load(path string, env Env) (*Table, error) {
 	info, err := os.Stat(path)
