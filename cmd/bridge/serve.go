@@ -201,7 +201,9 @@ func (d *daemon) loadTable(context.Context) error {
 }
 
 func (d *daemon) openJournal(ctx context.Context) (err error) {
-	d.journal, err = sqlite.Open(ctx, d.settings.DatabasePath, sqlite.Options{Owner: d.owner, Logger: d.log})
+	d.journal, err = sqlite.Open(ctx, d.settings.DatabasePath, sqlite.Options{
+		Owner: d.owner, Logger: d.log, Retention: d.settings.Retention, ErasePayloads: d.settings.ErasePayloads,
+	})
 	if err != nil {
 		return err
 	}

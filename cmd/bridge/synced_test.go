@@ -76,10 +76,10 @@ func TestSideEffectLeavesOnlyAfterItsRowIsSynced(t *testing.T) {
 			submitted = i
 		}
 	}
-	if !(0 < row && row < rowSynced && rowSynced < posted) {
+	if row == 0 || row > rowSynced || rowSynced > posted {
 		t.Errorf("the running row is written at %d and synced at %d, and the request leaves at %d of %d", row, rowSynced, posted, len(lines))
 	}
-	if !(posted < answer && answer < answerSynced && answerSynced < submitted) {
+	if posted > answer || answer > answerSynced || answerSynced > submitted {
 		t.Errorf("the result is written at %d and synced at %d, and posted at %d of %d", answer, answerSynced, submitted, len(lines))
 	}
 }

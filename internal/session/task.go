@@ -195,7 +195,7 @@ func (t *task) Sent(attempt journal.Attempt, unprocessed bool) {
 	if unprocessed && t.call.State == journal.Running {
 		t.call.State, t.call.SentAt = journal.Pending, time.Time{}
 	}
-	if attempt.Status/100 == 2 {
+	if attempt.Status/100 == 2 && !attempt.Recover {
 		t.f.mu.Unlock()
 		return // the outcome is next, and its image carries this attempt
 	}
