@@ -45,6 +45,10 @@ check: tidy vet lint routes ## run the linters, vet, the format, go.mod and rout
 bench: build ## measure the bridge against a bare loop (BENCHFLAGS adds flags)
 	$(GO) run ./internal/bench $(BENCHFLAGS)
 
+.PHONY: chaos
+chaos: build ## kill, freeze and cut off the bridge under load, and count what came of it (CHAOSFLAGS adds flags; about 4 minutes)
+	$(GO) run ./internal/chaos -bridge $(BIN)/bridge $(CHAOSFLAGS)
+
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (10s)
 	GO='$(GO)' bash scripts/fuzz.sh $(FUZZTIME)
