@@ -17,6 +17,13 @@ upstreams:
   crm:
     url: SERVICE/api
     headers: { X-Key: "Key ${ENDPOINTS_TEST_SECRET}" }
+  locked:
+    url: SERVICE/locked
+    auth: { basic: { username: bridge, password: "${ENDPOINTS_TEST_SECRET}" } }
+    tls: { server_name: crm.internal }
+    max_concurrent: 4
+    rate_limit: 10/s
+    circuit_breaker: { failures: 3, open_for: 10s }
 routes:
   get_customer:
     description: Look up a customer, e.g. <17>.
@@ -31,6 +38,13 @@ routes:
   echo: SERVICE/echo
   fail/this: SERVICE/fail
   slow: { url: SERVICE/slow, timeout: 20s }
+  pay:
+    upstream: locked
+    path: /pay
+    recover: { path: "/pay/{call.idempotency_key}" }
+    on_unknown_outcome: hold
+    async: true
+    max_queue: 5
 `
 
 const secret = "s3cr3t-v4lue"
@@ -70,7 +84,7 @@ func TestOperatorSeesTheRouteTableWithoutSecrets(t *testing.T) {
 	}
 	table := got.decode(t)
 	routes := table.list("routes")
-	if len(routes) != 4 || table["last_reload_error"] != nil || table["revision"] == "" {
+	if len(routes) != 5 || table["last_reload_error"] != nil || table["revision"] == "" {
 		t.Errorf("the table is %v", table)
 	}
 	loaded, err := time.Parse(time.RFC3339Nano, table.text("loaded_at"))
@@ -82,6 +96,9 @@ func TestOperatorSeesTheRouteTableWithoutSecrets(t *testing.T) {
 	if !strings.Contains(string(got.body), "Key ${ENDPOINTS_TEST_SECRET}") {
 		t.Errorf("the header is not shown as it is written: %s", got.body)
 	}
+	locked := routes[4]
+	wantMembers(t, locked.at("service").at("auth"), map[string]any{"basic.username": "[redacted]", "basic.password": "${ENDPOINTS_TEST_SECRET}"})
+	wantMembers(t, locked, map[string]any{"on_unknown_outcome": "hold", "async": true})
 }
 
 func TestToolsAreTheAgentsToolsArray(t *testing.T) {
