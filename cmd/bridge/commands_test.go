@@ -227,23 +227,6 @@ func TestServeDrainsOnTheFirstSignal(t *testing.T) {
 	}
 }
 
-func TestHangupDoesNotEndTheBridge(t *testing.T) {
-	t.Parallel()
-	r := newServeRig(t)
-	p := startServe(t, r.env...)
-	if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
-	p.logs.waitFor(t, "SIGHUP is ignored")
-	turn := r.sim.Play(r.session, agentsim.Step{agentsim.Call("quick", `{}`)})
-	if status, err := r.sim.WaitTurn(t.Context(), r.session, turn); err != nil || status != "completed" {
-		t.Errorf("after a hangup the turn is %s (%v)", status, err)
-	}
-	if code := p.signalAndWait(t); code != 0 {
-		t.Errorf("exit code %d, want 0", code)
-	}
-}
-
 func TestSecondSignalCutsTheDrainShort(t *testing.T) {
 	t.Parallel()
 	r := newServeRig(t)

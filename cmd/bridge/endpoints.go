@@ -7,7 +7,6 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"functionbridge/internal/admin"
-	"functionbridge/internal/router"
 )
 
 // publicEndpoints are served on BRIDGE_ADDR, to everybody.
@@ -24,13 +23,14 @@ func (d *daemon) publicEndpoints() *chi.Mux {
 
 // adminEndpoints are served on BRIDGE_ADMIN_ADDR, to operators.
 func (d *daemon) adminEndpoints() *chi.Mux {
-	routes := &admin.Routes{Table: d.currentTable, Status: d.reloads.Status, Tryer: d.forwarder, Logger: d.log}
+	routes := &admin.Routes{Table: d.table.Load, Reload: d.table.Reload, Status: d.table.reloads.Status, Tryer: d.forwarder, Logger: d.log}
 	sessions := &admin.Sessions{Manager: d.sessions, Logger: d.log}
 	calls := &admin.Calls{Journal: d.journal, Resolver: d.sessions, Logger: d.log}
 
 	r := d.newMux(admin.Guard(d.settings.AdminToken))
 	r.Method(http.MethodGet, "/metrics", admin.Metrics(d.registry, d.log))
 	r.Get("/admin/routes", routes.List)
+	r.Post("/admin/routes/reload", routes.ReloadNow)
 	r.Post("/admin/routes/{name}/call", routes.Call)
 	r.Get("/admin/tools", routes.Tools)
 	r.Get("/admin/sessions", sessions.List)
@@ -59,5 +59,3 @@ func (d *daemon) newMux(guards ...func(http.Handler) http.Handler) *chi.Mux {
 	r.MethodNotAllowed(admin.MethodNotAllowed)
 	return r
 }
-
-func (d *daemon) currentTable() *router.Table { return d.table.Load() }

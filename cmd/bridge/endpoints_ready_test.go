@@ -50,9 +50,9 @@ func TestReadinessSaysWhatIsMissing(t *testing.T) {
 
 	b.daemon.draining.Store(true)
 	o.waitReady(t, http.StatusServiceUnavailable, "draining")
-	table := b.daemon.table.Swap(nil)
+	table := b.daemon.table.inForce.Swap(nil)
 	o.waitReady(t, http.StatusServiceUnavailable, "no_table", "draining")
-	b.daemon.table.Store(table)
+	b.daemon.table.inForce.Store(table)
 	b.daemon.draining.Store(false)
 	o.waitReady(t, http.StatusOK)
 }

@@ -386,7 +386,7 @@ func TestUnknownPathsAndMethodsGetProblems(t *testing.T) {
 	} {
 		o.get(t, path).want(t, http.StatusNotFound)
 	}
-	o.post(t, "/admin/routes/reload", "").want(t, http.StatusNotFound)
+	o.post(t, "/admin/routes/relod", "").want(t, http.StatusNotFound)
 	o.post(t, "/admin/calls/s/t/c/resolve", `{"success":true,"output":""}`).want(t, http.StatusNotFound)
 	o.send(t, http.MethodGet, o.public+"/metrics", "").want(t, http.StatusNotFound)
 	o.send(t, http.MethodGet, o.public+"/admin/calls", "").want(t, http.StatusNotFound)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -72,8 +71,7 @@ func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
 	return errors.Join(err, d.stop(hurry))
 }
 
-// run waits until ctx ends or a listener fails. SIGHUP asks daemons to read
-// their files again; until this one can, it must not end it without a drain.
+// run waits until ctx ends or a listener fails. SIGHUP reloads the route table.
 func (d *daemon) run(ctx context.Context) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -85,7 +83,7 @@ func (d *daemon) run(ctx context.Context) error {
 		case err := <-d.failed:
 			return err
 		case <-hangup:
-			d.log.WarnContext(ctx, "SIGHUP is ignored: the route table is not reloaded yet; restart the bridge to change it")
+			_, _ = d.table.Reload() // it is logged, counted and shown
 		}
 	}
 }
@@ -96,8 +94,7 @@ type daemon struct {
 	settings settings
 	owner    string
 
-	table     atomic.Pointer[router.Table]
-	reloads   *admin.Reloads
+	table     *liveTable
 	registry  *prometheus.Registry
 	journal   *sqlite.Store
 	forwarder *forward.Forwarder
@@ -183,20 +180,22 @@ func overdue(ctx context.Context) <-chan struct{} {
 	return late
 }
 
-func (d *daemon) loadTable(context.Context) error {
-	table, err := router.Load(d.settings.Routes, router.Env{Lookup: d.settings.LookupEnv})
-	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%w; set BRIDGE_ROUTES to where it is", err)
+func (d *daemon) loadTable(ctx context.Context) error {
+	d.table = &liveTable{
+		path: d.settings.Routes, env: router.Env{Lookup: d.settings.LookupEnv},
+		log: d.log, reloads: admin.NewReloads(d.registry),
 	}
-	if err != nil {
-		return usageError{err}
+	seen := signature(d.settings.Routes)
+	if err := d.table.start(); err != nil {
+		return err
 	}
-	for _, w := range table.Warnings() {
-		d.log.Warn("check the route table", "warning", w.String())
-	}
-	d.table.Store(table)
-	d.reloads = admin.NewReloads(d.registry)
-	d.reloads.Succeeded(time.Now())
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.table.watch(ctx, seen)
+	}()
+	d.onStop(func() error { stop(); <-done; return nil })
 	return nil
 }
 

@@ -18,9 +18,13 @@ type Problem struct {
 	Detail string `json:"detail"`
 }
 
+func newProblem(status int, detail string) Problem {
+	return Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail}
+}
+
 // problem answers with an error; detail is a sentence for the operator.
 func problem(w http.ResponseWriter, status int, detail string) {
-	body, err := json.Marshal(Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
+	body, err := json.Marshal(newProblem(status, detail))
 	if err != nil {
 		body = []byte("{}")
 	}
