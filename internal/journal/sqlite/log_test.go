@@ -14,7 +14,7 @@ import (
 // TestClosedJournalIsOneFile: a backup of it is whole without the log.
 func TestClosedJournalIsOneFile(t *testing.T) {
 	t.Parallel()
-	for i := range 50 {
+	for i := range 30 {
 		path := written(t, filepath.Join(t.TempDir(), "bridge.db"), 3, 10)
 		if size, err := sizeOf(path + "-wal"); err != nil || size >= 0 {
 			t.Fatalf("close %d left a log of %d bytes (%v)", i, size, err)
@@ -27,8 +27,8 @@ func TestClosedJournalIsOneFile(t *testing.T) {
 func TestLogStaysBounded(t *testing.T) {
 	t.Parallel()
 	const (
-		rows  = 200_000
-		every = 50_000 // rows
+		rows  = 200_000 / slowness
+		every = 50_000 / slowness // rows
 		bound = 3 * maxLog
 	)
 	path := filepath.Join(t.TempDir(), "bridge.db")

@@ -40,9 +40,12 @@ func TestOldSettledCallsLeaveTheJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bridge.db")
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, path, Options{Owner: "a"})
-		const old, young = 800 * time.Hour, 700 * time.Hour
-		for i := range 2 * maxStep { // more than a page of old calls that must stay
-			saveAll(t, s, aged(fmt.Sprintf("in doubt %d", i), journal.InDoubt, old))
+		const (
+			old, young = 800 * time.Hour, 700 * time.Hour
+			inDoubt    = 4 * firstStep
+		)
+		for i := range inDoubt { // more than a page of old calls that must stay
+			save(t, s, aged(fmt.Sprintf("in doubt %d", i), journal.InDoubt, old))
 		}
 		saveAll(t, s, aged("old 1", journal.Confirmed, old), aged("old 2", journal.Abandoned, old),
 			aged("submitted", journal.Submitted, old), aged("young", journal.Confirmed, young))
@@ -71,7 +74,7 @@ func TestOldSettledCallsLeaveTheJournal(t *testing.T) {
 			t.Errorf("left are %v, want %v", got, want)
 		}
 		time.Sleep(30 * time.Hour) // fake clock
-		if got := len(left(t, s)) - 2*maxStep; got != 2 {
+		if got := len(left(t, s)) - inDoubt; got != 2 {
 			t.Errorf("%d calls are left 30 hours later, want 2: the one that is submitted, and the last", got)
 		}
 		recount(t, s)
@@ -130,9 +133,9 @@ func TestFileStopsGrowing(t *testing.T) {
 		s := openStore(t, path, Options{Owner: "a", Retention: 10 * time.Hour})
 		var sizes []int64
 		for hour := range 60 {
-			for i := range 300 {
+			for i := range 100 {
 				c := aged(fmt.Sprintf("%d %d", hour, i), journal.Confirmed, 0)
-				c.Outcome.Output = strings.Repeat("o", 1000+20*i)
+				c.Outcome.Output = strings.Repeat("o", 1000+60*i)
 				if err := s.Save(t.Context(), c, journal.Lazy); err != nil {
 					t.Fatal(err)
 				}
@@ -147,7 +150,7 @@ func TestFileStopsGrowing(t *testing.T) {
 		if sizes[59] > sizes[14]*11/10 {
 			t.Errorf("the file grew from %d to %d bytes in 45 hours of the same load", sizes[14], sizes[59])
 		}
-		if n := s.Counts()[journal.Confirmed]; n > 12*300 {
+		if n := s.Counts()[journal.Confirmed]; n > 12*100 {
 			t.Errorf("%d calls are kept, want those of ten hours", n)
 		}
 		recount(t, s)
@@ -197,11 +200,9 @@ func TestHousekeepingTakesSmallSteps(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bridge.db")
 	s := openStore(t, path, Options{Owner: "a"})
-	const old = 6000
+	const old = 1500
 	for i := range old {
-		if err := s.Save(t.Context(), aged(strconv.Itoa(i), journal.Confirmed, 2*time.Hour), journal.Lazy); err != nil {
-			t.Fatal(err)
-		}
+		save(t, s, aged(strconv.Itoa(i), journal.Confirmed, 2*time.Hour))
 	}
 	closeIt(t, s)
 	s = openStore(t, path, Options{Owner: "b", Retention: time.Hour})
@@ -304,7 +305,7 @@ func TestEarlierPayloadsAreErased(t *testing.T) {
 		for round, erase := range []bool{false, true, false, true} {
 			owner := strconv.Itoa(round)
 			s := openStore(t, path, Options{Owner: owner, ErasePayloads: erase})
-			for i := range 2*maxStep + 7 {
+			for i := range 4*firstStep + 7 {
 				c := payload(fmt.Sprintf("%d %d", round, i), journal.Confirmed)
 				if err := s.Save(t.Context(), c, journal.Lazy); err != nil {
 					t.Fatal(err)
@@ -325,7 +326,7 @@ func TestEarlierPayloadsAreErased(t *testing.T) {
 		}
 		s := openStore(t, path, Options{Owner: "z"})
 		for _, c := range want {
-			if got, err := s.Call(t.Context(), c.Key); err != nil || !reflect.DeepEqual(got, c) {
+			if got, err := s.read(t.Context(), c.Key); err != nil || !reflect.DeepEqual(got, c) {
 				t.Fatalf("%s (%v): got\n%+v, want\n%+v", c.CallID, err, got, c)
 			}
 		}
@@ -337,13 +338,13 @@ func TestErasingGoesOnAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "bridge.db")
 	s := openStore(t, path, Options{Owner: "a"})
-	for i := range 3000 {
+	for i := range 600 {
 		if err := s.Save(t.Context(), payload(strconv.Itoa(i), journal.Confirmed), journal.Lazy); err != nil {
 			t.Fatal(err)
 		}
 	}
 	closeIt(t, s)
-	n := 3000
+	n := 600
 	for starts := 1; n > 0; starts++ {
 		s = openStore(t, path, Options{Owner: "b", ErasePayloads: true})
 		began := n
@@ -357,6 +358,6 @@ func TestErasingGoesOnAfterAnInterruption(t *testing.T) {
 	until(t, "the end is noted", func() bool {
 		var to int64
 		err := s.reader.QueryRowContext(context.Background(), "SELECT erased_to FROM process").Scan(&to)
-		return err == nil && to == 3000
+		return err == nil && to == 600
 	})
 }
