@@ -11,7 +11,8 @@ import (
 )
 
 // ErrStale means that a write was refused because the row belongs to another
-// owner by now, or has moved past the state that the write came from.
+// owner by now, carries a higher fence or a later revision, or has moved past the
+// state that the write came from.
 var ErrStale = errors.New("the call belongs to another owner or has moved on")
 
 // ErrNotFound means that the journal has no such row.
@@ -31,8 +32,9 @@ type Call struct {
 	State State
 	// Owner is the process that may move the call.
 	Owner string
-	// Fence is the fencing token: a store raises it whenever the call changes
-	// hands, and refuses an image that carries an older one.
+	// Fence is the fencing token: a store raises it when a process takes the call
+	// of another over, and refuses an image that carries an older one. An abandoned
+	// call has nobody to be taken from.
 	Fence int64
 	// Rev is raised with every change of the call, so that of two images that
 	// are saved at once the newer one stays, whichever comes last.
