@@ -120,6 +120,31 @@ func loadSettings() (settings, error) {
 	return s, nil
 }
 
+// apiSettings reads and checks only what reaches the Agents API.
+func apiSettings() (settings, error) {
+	var api apiEnvironment
+	if err := envconfig.Process("openai", &api); err != nil {
+		return settings{}, usagef("read the environment: %w", err)
+	}
+	emptyIsDefault(&api)
+	var p parser
+	s := p.api(api)
+	if err := errors.Join(p.errs...); err != nil {
+		return settings{}, usageError{err}
+	}
+	return s, nil
+}
+
+// api checks what reaches the Agents API.
+func (p *parser) api(api apiEnvironment) settings {
+	return settings{
+		APIKey:    p.required("OPENAI_API_KEY", api.APIKey),
+		BaseURL:   p.baseURL("OPENAI_BASE_URL", api.BaseURL),
+		OrgID:     strings.TrimSpace(api.OrgID),
+		ProjectID: strings.TrimSpace(api.ProjectID),
+	}
+}
+
 // warnings are about settings that are right each and do nothing together.
 func (s settings) warnings() []string {
 	if len(s.Sessions) > 0 || len(s.Agents) > 0 {
@@ -144,11 +169,12 @@ func (e environment) parse(api apiEnvironment) (settings, error) {
 	var p parser
 	p.notYet("OPENAI_WEBHOOK_SECRET", api.WebhookSecret)
 	p.notYet("BRIDGE_SESSION_METADATA", e.SessionMetadata)
+	reach := p.api(api)
 	s := settings{
-		APIKey:            p.required("OPENAI_API_KEY", api.APIKey),
-		BaseURL:           p.baseURL("OPENAI_BASE_URL", api.BaseURL),
-		OrgID:             strings.TrimSpace(api.OrgID),
-		ProjectID:         strings.TrimSpace(api.ProjectID),
+		APIKey:            reach.APIKey,
+		BaseURL:           reach.BaseURL,
+		OrgID:             reach.OrgID,
+		ProjectID:         reach.ProjectID,
 		Routes:            e.Routes,
 		Sessions:          list(e.Sessions),
 		Agents:            list(e.Agents),

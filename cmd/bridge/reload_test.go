@@ -357,4 +357,3 @@ func (a *attemptLog) check(t *testing.T, calls int) {
 		t.Errorf("%d calls under %d tables, want %d under many", len(a.paths), len(tables), calls)
 	}
 }
-

@@ -230,7 +230,7 @@ func (d *daemon) buildSessions(context.Context) error {
 	}
 	d.onStop(func() error { client.Close(); return nil })
 	d.sessions = session.New(session.Config{
-		Client: client, Forwarder: d.forwarder, Journal: d.journal, Owner: d.owner, Unclean: d.journal.Unclean(),
+		Client: client, Forwarder: d.forwarder, Table: d.table.Load, Journal: d.journal, Owner: d.owner, Unclean: d.journal.Unclean(),
 		Sessions: d.settings.Sessions, Agents: d.settings.Agents, DiscoverInterval: d.settings.DiscoverInterval,
 		IdleTimeout: d.settings.StreamIdleTimeout, ResyncInterval: d.settings.ResyncInterval,
 		Logger: d.log, Registerer: d.registry,

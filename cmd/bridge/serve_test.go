@@ -77,7 +77,7 @@ func ok(w http.ResponseWriter, _ *http.Request) {
 
 // startBridge starts the real daemon against a simulated API. table holds
 // SERVICE where the service's URL belongs.
-func startBridge(t *testing.T, options agentsim.Options, table string, answer http.HandlerFunc, change func(*settings)) *bridgeUnderTest {
+func startBridge(t *testing.T, options agentsim.Options, table string, answer http.HandlerFunc, change func(*settings), logs ...io.Writer) *bridgeUnderTest {
 	t.Helper()
 	b := &bridgeUnderTest{sim: agentsim.New(options), service: newService(t, answer), dir: t.TempDir()}
 	api := httptest.NewServer(b.sim)
@@ -96,7 +96,7 @@ func startBridge(t *testing.T, options agentsim.Options, table string, answer ht
 	if change != nil {
 		change(&s)
 	}
-	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(append(logs, testWriter{t})...), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	d, err := startDaemon(t.Context(), s, log)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"functionbridge/internal/journal"
+	"functionbridge/internal/router"
 	"functionbridge/internal/session"
 )
 
@@ -47,6 +48,8 @@ type sessionView struct {
 	Stream      string         `json:"stream"`
 	LastEventAt *time.Time     `json:"last_event_at"`
 	Pending     []pendingView  `json:"pending"`
+	// Drift is null until the session was read.
+	Drift *router.Drift `json:"drift"`
 }
 
 // pendingView is a call on its way, without its payload.
@@ -66,7 +69,7 @@ type sessionPage struct {
 func viewSession(i session.Info) sessionView {
 	view := sessionView{
 		SessionID: i.SessionID, AgentID: text(i.AgentID), Status: i.Status, Source: i.Source,
-		Stream: i.Stream, LastEventAt: moment(i.LastEventAt), Pending: make([]pendingView, len(i.Pending)),
+		Stream: i.Stream, LastEventAt: moment(i.LastEventAt), Pending: make([]pendingView, len(i.Pending)), Drift: i.Drift,
 	}
 	for n, c := range i.Pending {
 		view.Pending[n] = pendingView{

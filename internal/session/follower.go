@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"functionbridge/internal/journal"
+	"functionbridge/internal/router"
 )
 
 // follower follows one session.
@@ -56,6 +57,12 @@ type follower struct {
 	troubles      int
 	troubledUntil time.Time
 	troubled      bool
+	// drift is how tools differ from the table driftOf; warned are the warnings
+	// that were given.
+	drift   *router.Drift
+	driftOf *router.Table
+	tools   []byte
+	warned  map[string]bool
 }
 
 func newFollower(m *Manager, id string, source Source) *follower {
@@ -212,6 +219,7 @@ func (f *follower) refresh(ctx context.Context, p priority) (snapshot, error) {
 		return snapshot{}, err
 	}
 	f.apply(s)
+	f.checkTools(s.tools)
 	return s, nil
 }
 

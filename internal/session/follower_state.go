@@ -50,7 +50,7 @@ func (f *follower) info() Info {
 	defer f.mu.Unlock()
 	i := Info{
 		SessionID: f.id, AgentID: f.session.AgentID, Status: f.status, Source: f.source,
-		Stream: f.stream,
+		Stream: f.stream, Drift: f.drift,
 	}
 	if at := f.lastEvent.Load(); at != 0 {
 		i.LastEventAt = time.Unix(0, at).UTC()

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"functionbridge/internal/journal"
+	"functionbridge/internal/router"
 )
 
 // Forwarder runs functions.
@@ -80,6 +81,10 @@ type Config struct {
 	// Unclean says that the process before was killed or broke down: it may do so
 	// again over the same call.
 	Unclean bool
+
+	// Table returns the route table in force, which the tools of agents are
+	// compared with; nil compares nothing.
+	Table func() *router.Table
 
 	Sessions         []string
 	Agents           []string
@@ -284,6 +289,9 @@ type Info struct {
 	Stream      string
 	LastEventAt time.Time
 	Pending     []journal.Call
+	// Drift is how the agent's tools differ from the route table, nil until the
+	// session was read.
+	Drift *router.Drift
 }
 
 // Sessions lists the followed sessions by id.

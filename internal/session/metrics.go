@@ -8,6 +8,7 @@ type metrics struct {
 	reconnects *prometheus.CounterVec
 	events     prometheus.Counter
 	troubles   *prometheus.CounterVec
+	drift      *prometheus.CounterVec
 }
 
 // The outcomes of a result, and why a stream is opened again.
@@ -28,6 +29,9 @@ const (
 	troubleTooLong   = "too_long"
 	troubleUnknown   = "unknown_type"
 	troubleEmpty     = "empty"
+
+	driftMissing = "no_route"
+	driftChanged = "changed"
 )
 
 // sessionStates are the values of the state label: the API's own words, and
@@ -56,6 +60,12 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Name: "bridge_stream_troubles_total", Help: "Events that led to a read of the session because they say too little, by reason.",
 		}, []string{"reason"}),
 	}
+	m.drift = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "bridge_tool_drift_total", Help: "Functions of followed agents that differ from the route table, counted once a session.",
+	}, []string{"kind"})
+	for _, kind := range []string{driftMissing, driftChanged} {
+		m.drift.WithLabelValues(kind)
+	}
 	for _, outcome := range []string{resultConfirmed, resultAbandoned, resultRejected, resultRetried} {
 		m.results.WithLabelValues(outcome)
 	}
@@ -69,7 +79,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.sessions.WithLabelValues(state)
 	}
 	if reg != nil {
-		reg.MustRegister(m.results, m.sessions, m.reconnects, m.events, m.troubles)
+		reg.MustRegister(m.results, m.sessions, m.reconnects, m.events, m.troubles, m.drift)
 	}
 	return m
 }

@@ -41,6 +41,24 @@ func (c *Client) Turn(ctx context.Context, sessionID, turnID string) (string, er
 	return gjson.GetBytes(raw, "status").String(), nil
 }
 
+// AgentTools reads the tools of a saved agent, as the API's JSON array.
+func (c *Client) AgentTools(ctx context.Context, agentID string) ([]byte, error) {
+	raw, err := c.get(ctx, priorityConnect, "agents/"+url.PathEscape(agentID))
+	if err != nil {
+		return nil, fmt.Errorf("read agent %s: %w", agentID, err)
+	}
+	return []byte(gjson.GetBytes(raw, "tools").Raw), nil
+}
+
+// SessionTools reads the tools that a session's agent has, as the API's JSON array.
+func (c *Client) SessionTools(ctx context.Context, sessionID string) ([]byte, error) {
+	raw, err := c.Session(ctx, sessionID, priorityConnect)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(gjson.GetBytes(raw, "agent.tools").Raw), nil
+}
+
 // maxItemPages bounds the search in a turn's items: ten thousand newer items
 // than the output of a call are an answer that has no end.
 const maxItemPages = 100

@@ -18,6 +18,8 @@ type snapshot struct {
 	session journal.Session
 	status  string
 	calls   []action
+	// tools is the JSON of the agent's tools, in a fresh snapshot that has any.
+	tools []byte
 	// fresh says that the session was read for this, beginning at begun; a
 	// snapshot in a stream event may be older than it looks.
 	fresh bool
@@ -94,6 +96,9 @@ func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
 			s.status = strings.Clone(value.Str)
 		case "agent":
 			s.session.AgentID = strings.Clone(value.Get("id").Str)
+			if fresh {
+				s.tools = []byte(value.Get("tools").Raw)
+			}
 		case "metadata":
 			s.session.Metadata = stringMap(value)
 		case "required_actions":
