@@ -30,6 +30,9 @@ type attempt struct {
 	// before the next attempt.
 	waitSeconds int64
 	pause       time.Duration
+	// newToken: the next attempt is made at once, with a new token, and does not
+	// count as one of the route's.
+	newToken bool
 }
 
 func (a *attempt) status() int {
@@ -69,6 +72,9 @@ const journalPatience = 2 * time.Second
 // attempt waits for the call's turn, has it recorded, sends it and judges what
 // comes back.
 func (d *delivery) attempt(ctx context.Context) *attempt {
+	if a := d.awaitToken(ctx, &d.message); a != nil {
+		return d.withoutToken(ctx, a)
+	}
 	if d.f.limits.enter(ctx, d.lane) != nil {
 		return d.unsent(faultNotAdmitted)
 	}
@@ -137,11 +143,16 @@ func (d *delivery) unsent(f fault) *attempt {
 // exchange sends the message and reads the whole reply, following redirects
 // within the service.
 func (d *delivery) exchange(ctx context.Context, m *message, a *attempt, buf *[]byte) {
-	target := m.request.URL
+	header, err := d.seal(m)
+	if err != nil {
+		a.fault, a.why = faultNoSecret, "no credential"
+		return
+	}
+	target, transport := m.request.URL, d.upstream.connections()
 	for hop := 0; ; hop++ {
 		var w watch
-		out := m.outgoing(w.observe(ctx, target.Scheme == "https"), target)
-		response, err := d.f.transport.RoundTrip(out)
+		out := m.outgoing(w.observe(ctx, target.Scheme == "https"), target, header)
+		response, err := transport.RoundTrip(out)
 		if err != nil {
 			a.fault, a.why = faultOf(ctx, &w, err)
 			return
@@ -184,6 +195,10 @@ func (d *delivery) judge(a *attempt) {
 		a.waitSeconds, q.retryAfter = retryAfter(a.reply.header, time.Now())
 	}
 	a.fate = decide(q)
+	if d.spendsToken(&d.message, a) {
+		a.fate, a.newToken = fate{again: true, unprocessed: true}, true
+		d.extra++
+	}
 	d.doubt = d.doubt || !a.fate.unprocessed
 	d.settled = a.fault == faultNone && !a.fate.again
 	patience := d.route.Timeout
@@ -259,6 +274,9 @@ func ended(ctx context.Context, late string) string {
 func connectionWords(err error) string {
 	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		return "host not found"
+	}
+	if e, ok := errors.AsType[*proxyError](err); ok {
+		return e.Error()
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return "connection refused"

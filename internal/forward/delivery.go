@@ -34,6 +34,10 @@ type delivery struct {
 	lane       *lane
 	idempotent bool
 	deadline   time.Time
+	upstream   *upstream
+	// token is the access token of the latest attempt, spent the one that the
+	// service refused: a call is given one more attempt with a new one.
+	token, spent *token
 	// caller is the context of the call without its deadline.
 	caller context.Context
 	// request is what Recorder.Sending is given the first time.
@@ -44,6 +48,8 @@ type delivery struct {
 	// attempts counts the requests that left, and pass those of this pass: a
 	// call that never ran is given a second one.
 	attempts, pass int
+	// extra counts the attempts of the pass that the route's retry does not.
+	extra int
 	// questions counts the questions about a lost request.
 	questions int
 	last      *attempt
@@ -124,6 +130,7 @@ func (d *delivery) carry(ctx context.Context, started time.Time) journal.Outcome
 		return d.withoutRoute()
 	}
 	d.route, d.lane = route, d.f.lanes.of(d.call.Function)
+	d.upstream = d.f.upstreams.of(d.table, route.Service)
 	// Both must say so: the row decides what stood on disk before the request
 	// left, the table what may be sent now.
 	d.idempotent = route.Idempotent && d.call.Idempotent
@@ -258,7 +265,7 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 	defer cancel()
 	client := &retryablehttp.Client{
 		HTTPClient:   &http.Client{Transport: d},
-		RetryMax:     max(d.route.Retry.Attempts, 1) - 1,
+		RetryMax:     max(d.route.Retry.Attempts, 1), // one too many: see hasTries
 		CheckRetry:   d.again,
 		Backoff:      d.pause,
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
@@ -275,12 +282,20 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 
 // again is go-retryablehttp's CheckRetry.
 func (d *delivery) again(ctx context.Context, _ *http.Response, _ error) (bool, error) {
-	return d.last != nil && d.last.fate.again && ctx.Err() == nil && d.nextPause() >= 0, nil
+	return d.last != nil && d.last.fate.again && ctx.Err() == nil && d.hasTries() && d.nextPause() >= 0, nil
+}
+
+// hasTries reports whether the route's retry allows one more attempt.
+func (d *delivery) hasTries() bool {
+	return d.last.newToken || d.pass-d.extra < max(d.route.Retry.Attempts, 1)
 }
 
 // nextPause draws the pause before the next attempt, -1 when it would end
 // beyond the deadline.
 func (d *delivery) nextPause() time.Duration {
+	if d.last.newToken {
+		return 0
+	}
 	retry := d.route.Retry
 	wait := backoff(retry.MinWait, retry.MaxWait, d.pass-1)
 	wait = max(wait, seconds(d.last.waitSeconds))

@@ -6,8 +6,10 @@ package forward
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +44,8 @@ type Forwarder struct {
 	log       *slog.Logger
 	limits    limits
 	metrics   *metrics
-	transport *http.Transport
+	upstreams *upstreams
+	proxies   proxies
 	buffers   buffers
 
 	lanes    lanes
@@ -52,6 +55,8 @@ type Forwarder struct {
 
 type tableRedactor struct {
 	table *router.Table
+	// files and tokens are the versions of the table's secrets and of the tokens.
+	files, tokens uint64
 	redactor
 }
 
@@ -62,20 +67,26 @@ func New(c Config) *Forwarder {
 		c.MaxCalls = defaultMaxCalls
 	}
 	f := &Forwarder{
-		version:   c.Version,
-		table:     c.Table,
-		log:       c.Logger,
-		limits:    newLimits(c.MaxCalls),
-		metrics:   newMetrics(c.Registerer),
-		transport: newTransport(c.Transport, c.MaxCalls),
+		version: c.Version,
+		table:   c.Table,
+		log:     c.Logger,
+		limits:  newLimits(c.MaxCalls),
+		metrics: newMetrics(c.Registerer),
+		proxies: newProxies(),
 	}
+	f.upstreams = newUpstreams(c,
+		func(config *tls.Config) *http.Transport {
+			return newTransport(c.Transport, c.MaxCalls, f.proxies.ofRequest, config)
+		},
+		func() *redactor { return f.redactorOf(c.Table()) })
 	f.lanes.make = func(function string) *lane { return newLane(function, f.metrics, f.limits.half) }
 	f.unknown = f.lanes.make(unknownFunction)
 	return f
 }
 
-// Close closes the idle connections; calls must have ended.
-func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
+// Close closes the idle connections and ends the renewal of tokens; calls must
+// have ended.
+func (f *Forwarder) Close() { f.upstreams.close() }
 
 // Plan says how a call of a function is to be handled, before it is journaled.
 func (f *Forwarder) Plan(function string) journal.Plan {
@@ -104,12 +115,15 @@ func (f *Forwarder) Forward(ctx context.Context, call journal.Call, s journal.Se
 	return d.run(ctx)
 }
 
-// redactorOf returns the redactor of a table's secrets, made once a table.
+// redactorOf returns the redactor of a table's secrets and of the tokens, made
+// again when there are others.
 func (f *Forwarder) redactorOf(table *router.Table) *redactor {
-	if r := f.redactor.Load(); r != nil && r.table == table {
+	files, tokens := table.SecretsVersion(), f.upstreams.issued.Load()
+	if r := f.redactor.Load(); r != nil && r.table == table && r.files == files && r.tokens == tokens {
 		return &r.redactor
 	}
-	r := &tableRedactor{table: table, redactor: *newRedactor(table.Secrets())}
+	secrets := slices.Concat(table.Secrets(), f.upstreams.tokensHeld(), f.proxies.secrets)
+	r := &tableRedactor{table: table, files: files, tokens: tokens, redactor: *newRedactor(secrets)}
 	f.redactor.Store(r)
 	return &r.redactor
 }

@@ -25,7 +25,7 @@ func ownHeaders(own []router.Header, version, key string, call *journal.Call, ha
 	own = append(own,
 		router.Header{Name: "Accept", Value: acceptValue},
 		router.Header{Name: "Accept-Encoding", Value: encodings},
-		router.Header{Name: "User-Agent", Value: "functionbridge/" + version},
+		router.Header{Name: "User-Agent", Value: agentOf(version)},
 		router.Header{Name: "Bridge-Session-Id", Value: headerSafe(call.SessionID)},
 		router.Header{Name: "Bridge-Turn-Id", Value: headerSafe(call.TurnID)},
 		router.Header{Name: "Bridge-Call-Id", Value: headerSafe(call.CallID)},
@@ -39,6 +39,9 @@ func ownHeaders(own []router.Header, version, key string, call *journal.Call, ha
 	}
 	return own
 }
+
+// agentOf is the User-Agent.
+func agentOf(version string) string { return "functionbridge/" + version }
 
 // headerOf joins the bridge's headers with the route's, which win.
 func headerOf(own, routes []router.Header) http.Header {

@@ -146,7 +146,7 @@ func TestADeadConnectionIsNoticed(t *testing.T) {
 		})
 		defer b.Close()
 		o, rec := b.run(t, "act", `{}`)
-		if took := time.Since(w.began); o.Failure != journal.UnknownOutcome || len(rec.attempts) != 1 || took < 15*time.Second || took > 40*time.Second {
+		if took := time.Since(w.began); o.Failure != journal.UnknownOutcome || len(rec.attempts) != 1 || took < 5*time.Second || took > 12*time.Second {
 			t.Errorf("outcome = %+v after %s", o, took)
 		}
 	})

@@ -19,6 +19,8 @@ type message struct {
 	// http.Client would copy the headers each time.
 	request *http.Request
 	header  http.Header
+	// key is the Idempotency-Key, empty for none.
+	key string
 	// credential is the password of the URL as a header holds it, for a service
 	// that repeats what it was sent.
 	credential string
@@ -39,7 +41,7 @@ func (d *delivery) pack(request router.Request, key string) (message, error) {
 		return message{}, errAddress
 	}
 	var own [ownHeaderCount]router.Header
-	m := message{wire: wire, header: headerOf(ownHeaders(own[:0], d.f.version, key, d.call, wire.Body != nil), wire.Headers)}
+	m := message{wire: wire, key: headerSafe(key), header: headerOf(ownHeaders(own[:0], d.f.version, key, d.call, wire.Body != nil), wire.Headers)}
 	m.authorize(target)
 	m.request = &http.Request{
 		Method: wire.Method, URL: target, Host: wire.Host, Header: http.Header{},
@@ -66,10 +68,10 @@ func (m *message) authorize(target *url.URL) {
 // Idempotency-Key again by itself when a reused connection breaks. The body's
 // type is one that net/http knows to be in memory: it writes others apart from
 // the headers, in a packet of their own.
-func (m *message) outgoing(ctx context.Context, target *url.URL) *http.Request {
+func (m *message) outgoing(ctx context.Context, target *url.URL, header http.Header) *http.Request {
 	out := m.request.WithContext(ctx)
 	out.URL = target
-	out.Header = m.header
+	out.Header = header
 	out.Body = io.NopCloser(bytes.NewReader(m.wire.Body))
 	out.ContentLength = int64(len(m.wire.Body))
 	return out

@@ -286,7 +286,7 @@ func (t telling) unknown(why string) journal.Outcome {
 // have been processed, or can be repeated.
 func (t telling) failed(f fault, after fate) journal.Outcome {
 	kind, todo := kindOfFault(f), tryLater
-	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded {
+	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded || f == faultNoSecret || f == faultTokenRefused {
 		todo = doNotTry
 	}
 	if t.doubtful {
@@ -311,7 +311,7 @@ func kindOfFault(f fault) journal.Kind {
 		return journal.BadReply
 	case faultNotRecorded:
 		return journal.Internal
-	case faultNone, faultNoConnection, faultConnectTimeout, faultUntrusted, faultNotTLS, faultUnsent, faultBroken:
+	case faultNone, faultNoSecret, faultNoToken, faultTokenRefused, faultNoConnection, faultConnectTimeout, faultUntrusted, faultNotTLS, faultUnsent, faultBroken:
 	}
 	return journal.Unavailable
 }
@@ -325,6 +325,10 @@ func (t telling) withoutReply(f fault) string {
 		return "its time of " + plainDuration(t.patience) + " was over before it could be sent"
 	case faultNotRecorded:
 		return "the call could not be recorded, so nothing was sent"
+	case faultNoSecret:
+		return "the bridge has no access to its service now"
+	case faultNoToken, faultTokenRefused:
+		return "the bridge was given no access to its service"
 	case faultNoConnection:
 		return "its service was not reached"
 	case faultConnectTimeout:

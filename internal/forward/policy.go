@@ -18,6 +18,12 @@ const (
 	faultNotRecorded
 	// faultRecordedLate: the row stood, but only after the deadline.
 	faultRecordedLate
+	// faultNoSecret: what is shown to the service cannot be read.
+	faultNoSecret
+	// faultNoToken: the service's token endpoint gave no access token.
+	faultNoToken
+	// faultTokenRefused: it will not give one.
+	faultTokenRefused
 	// faultNoConnection: refused, no such host, or the handshake broke off.
 	faultNoConnection
 	// faultConnectTimeout: no connection in time.
@@ -79,11 +85,11 @@ func decide(q question) fate {
 
 func (q question) afterFault() fate {
 	switch q.fault {
-	case faultUntrusted, faultNotTLS, faultNotAdmitted, faultNotRecorded, faultRecordedLate:
+	case faultUntrusted, faultNotTLS, faultNotAdmitted, faultNotRecorded, faultRecordedLate, faultNoSecret, faultTokenRefused:
 		return fate{unprocessed: true}
 	case faultNone, faultBroken, faultTimeout, faultCut:
 		return q.maybeProcessed()
-	case faultNoConnection, faultConnectTimeout, faultUnsent:
+	case faultNoConnection, faultConnectTimeout, faultUnsent, faultNoToken:
 		return fate{again: true, unprocessed: true}
 	}
 	return q.maybeProcessed()

@@ -95,7 +95,7 @@ func (d *delivery) runsAgain(ctx context.Context) bool {
 	}
 	d.rec.NeverRan()
 	d.call.Reran, d.call.State = true, journal.Pending
-	d.mayHaveLeft, d.doubt, d.last, d.pass = false, false, nil, 0
+	d.mayHaveLeft, d.doubt, d.last, d.pass, d.extra = false, false, nil, 0, 0
 	d.deadline = time.Now().Add(d.route.Timeout)
 	return true
 }
@@ -171,6 +171,12 @@ func (q *inquiry) pauseAfter(a *attempt) time.Duration {
 
 // once asks once, within the limits of all requests.
 func (q *inquiry) once(ctx context.Context) (*attempt, verdict) {
+	if a := q.awaitToken(ctx, &q.message); a != nil {
+		q.asked++
+		q.questions++
+		q.report(ctx, a, verdictLater)
+		return a, verdictLater
+	}
 	if q.f.limits.enter(ctx, q.lane) != nil {
 		return &attempt{}, verdictNone
 	}
@@ -189,6 +195,9 @@ func (q *inquiry) judge(a *attempt) verdict {
 		return verdictLater
 	}
 	a.waitSeconds, _ = retryAfter(a.reply.header, time.Now())
+	if q.spendsToken(&q.message, a) {
+		return verdictLater
+	}
 	switch status := a.reply.status; status {
 	case http.StatusOK:
 		a.outcome = q.telling(0).accepted(a.reply)

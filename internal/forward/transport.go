@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 )
 
@@ -18,8 +19,10 @@ const (
 	// non-idempotent call with an unknown outcome.
 	idleTimeout = 4 * time.Second
 	// pingAfter is how long an HTTP/2 connection may be silent under a request
-	// before it is asked whether it lives.
-	pingAfter = 15 * time.Second
+	// before it is asked whether it lives, and pingTimeout how long it has to
+	// answer.
+	pingAfter   = 5 * time.Second
+	pingTimeout = 5 * time.Second
 	// maxHeaderBytes bounds a reply's headers.
 	maxHeaderBytes = 256 << 10
 )
@@ -34,24 +37,37 @@ type Transport struct {
 	RootCAs *x509.CertPool
 }
 
-// newTransport builds the one transport of all routes. It never repeats a
-// request by itself, because attempts carry bodies that cannot be rewound, and
-// it neither follows redirects nor decodes replies.
-func newTransport(t Transport, maxCalls int) *http.Transport {
+// newTransport builds the transport of a pool. It never repeats a request by
+// itself, because attempts carry bodies that cannot be rewound, and it neither
+// follows redirects nor decodes replies.
+func newTransport(t Transport, maxCalls int, proxy func(*http.Request) (*url.URL, error), config *tls.Config) *http.Transport {
 	dial := t.Dial
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
+		Proxy:                  proxy,
+		OnProxyConnectResponse: connected,
 		DialContext:            watched(dial),
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: t.RootCAs},
+		TLSClientConfig:        clientTLS(t, config),
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true,
 		MaxIdleConnsPerHost:    maxCalls,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter},
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
 	}
+}
+
+// clientTLS is what an upstream's config, nil for none, means with t.
+func clientTLS(t Transport, config *tls.Config) *tls.Config {
+	if config == nil {
+		config = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	config = config.Clone()
+	if config.RootCAs == nil {
+		config.RootCAs = t.RootCAs
+	}
+	return config
 }

@@ -105,6 +105,9 @@ func (d *delivery) shown() *Shown {
 	for _, h := range ownHeaders(nil, d.f.version, d.key, d.call, r.Body != nil) {
 		s.Headers[h.Name] = h.Value
 	}
+	for _, h := range d.shownAuth() {
+		s.set(h)
+	}
 	for _, h := range r.Headers {
 		s.set(h)
 	}
