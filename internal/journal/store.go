@@ -6,7 +6,8 @@ import (
 )
 
 // ErrUnavailable means that the journal cannot be written at the moment. The
-// store goes on trying by itself; nothing that it accepted before is lost.
+// store goes on trying by itself, unless what it writes to is damaged or was
+// taken away; nothing that it accepted before is lost as long as it is open.
 var ErrUnavailable = errors.New("the journal cannot be written")
 
 // ErrCursor means that Filter.After did not come from this journal.
