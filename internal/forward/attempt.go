@@ -136,7 +136,7 @@ func (d *delivery) unsent(f fault) *attempt {
 		a.outcome = d.last.outcome
 		return a
 	}
-	a.outcome = d.telling(d.route.Timeout).failed(f, a.fate)
+	a.outcome = d.telling(d.route.Timeout).failed(f, a.fate, 0)
 	return a
 }
 
@@ -210,7 +210,7 @@ func (d *delivery) judge(a *attempt) {
 	case a.fate.unknown:
 		a.outcome = d.unknown(t.lost(a))
 	case a.fault != faultNone:
-		a.outcome = t.failed(a.fault, a.fate)
+		a.outcome = t.failed(a.fault, a.fate, a.waitSeconds)
 	default:
 		a.outcome = t.replied(a.reply, a.waitSeconds)
 	}

@@ -31,13 +31,14 @@ func newRedactor(secrets []string) *redactor {
 	}
 	// The longest first: a secret may be the beginning of another.
 	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
-	var pairs []string
+	// What is replaced already stays: a secret may be a part of the mark.
+	pairs := []string{redacted, redacted}
 	for _, form := range slices.Compact(forms) {
 		if form != "" {
 			pairs = append(pairs, form, redacted)
 		}
 	}
-	if len(pairs) == 0 {
+	if len(pairs) == 2 {
 		return &redactor{}
 	}
 	return &redactor{replacer: strings.NewReplacer(pairs...)}

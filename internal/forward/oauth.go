@@ -250,7 +250,8 @@ func newToken(issued *oauth2.Token, began time.Time) (*token, error) {
 	}
 	t := &token{value: value}
 	if issued.Expiry.IsZero() {
-		if lasts := issued.Extra("expires_in"); lasts != nil && fmt.Sprint(lasts) == "0" {
+		// The library takes 0, and what it cannot count, for no word on it.
+		if lasts, err := strconv.ParseFloat(fmt.Sprint(issued.Extra("expires_in")), 64); err == nil && lasts <= 0 {
 			return nil, errOver()
 		}
 		return t, nil

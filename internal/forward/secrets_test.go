@@ -180,3 +180,15 @@ func TestAnEchoedCredentialIsReplaced(t *testing.T) {
 		}
 	}
 }
+
+// A secret that is a part of the mark does not break the mark.
+func TestShortSecretsAreReplacedOnce(t *testing.T) {
+	t.Parallel()
+	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		answer(403, "text/plain", "not with "+r.Header.Get("X-Api-Key")+" or act")(w, r)
+	})
+	b := newBench(t, upstreamTable(up.URL, `auth: { header: { name: X-Api-Key, value: act } }`, throughCRM))
+	if o, _ := b.run(t, "act", `{}`); !strings.Contains(o.Error, ": not with [redacted] or [redacted]. ") {
+		t.Errorf("error = %q", o.Error)
+	}
+}
