@@ -231,7 +231,7 @@ func TestReadmeListsEveryCommandAndFlag(t *testing.T) {
 
 func TestReadmeListsEveryMetric(t *testing.T) {
 	t.Parallel()
-	b := startBridge(t, agentsim.Kind(), "version: 1\nroutes:\n  greet: SERVICE/greet\n", ok, nil)
+	b := startBridge(t, agentsim.Kind(), "version: 1\nroutes:\n  greet: { url: SERVICE/greet, circuit_breaker: { failures: 3 } }\n", ok, nil)
 	id := b.sim.CreateSession(agentsim.SessionSpec{})
 	if err := b.daemon.sessions.Follow(t.Context(), id); err != nil {
 		t.Fatal(err)

@@ -33,6 +33,8 @@ type attempt struct {
 	// newToken: the next attempt is made at once, with a new token, and does not
 	// count as one of the route's.
 	newToken bool
+	// circuit is how long no request is let through, 0 when one is.
+	circuit time.Duration
 }
 
 func (a *attempt) status() int {
@@ -75,10 +77,11 @@ func (d *delivery) attempt(ctx context.Context) *attempt {
 	if a := d.awaitToken(ctx, &d.message); a != nil {
 		return d.withoutToken(ctx, a)
 	}
-	if d.f.limits.enter(ctx, d.lane) != nil {
-		return d.unsent(faultNotAdmitted)
+	turn, err := d.f.limits.enter(ctx, d.route, d.call.SessionID)
+	if err != nil {
+		return d.turnedAway(err)
 	}
-	defer d.f.limits.leave(d.lane)
+	defer d.f.limits.leave(&turn)
 	if d.refused = d.record(ctx); d.refused != nil {
 		return d.unsent(faultNotRecorded)
 	}
@@ -92,6 +95,8 @@ func (d *delivery) attempt(ctx context.Context) *attempt {
 	d.mayHaveLeft, d.sentAt = true, time.Now()
 	a := d.transact(ctx, &d.message, d.deadline, d.judge)
 	d.mayHaveLeft = !a.fate.unprocessed
+	a.circuit = d.f.limits.judge(&turn, finding(ctx, a, a.outcome.Failure))
+	a.outcome = againAfter(a.outcome, a.circuit)
 	d.report(ctx, a)
 	return a
 }

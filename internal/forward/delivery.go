@@ -282,7 +282,7 @@ func (d *delivery) send(ctx context.Context) journal.Outcome {
 
 // again is go-retryablehttp's CheckRetry.
 func (d *delivery) again(ctx context.Context, _ *http.Response, _ error) (bool, error) {
-	return d.last != nil && d.last.fate.again && ctx.Err() == nil && d.hasTries() && d.nextPause() >= 0, nil
+	return d.last != nil && d.last.fate.again && d.last.circuit == 0 && ctx.Err() == nil && d.hasTries() && d.nextPause() >= 0, nil
 }
 
 // hasTries reports whether the route's retry allows one more attempt.

@@ -42,7 +42,7 @@ type Forwarder struct {
 	version   string
 	table     func() *router.Table
 	log       *slog.Logger
-	limits    limits
+	limits    *limits
 	metrics   *metrics
 	upstreams *upstreams
 	proxies   proxies
@@ -70,7 +70,7 @@ func New(c Config) *Forwarder {
 		version: c.Version,
 		table:   c.Table,
 		log:     c.Logger,
-		limits:  newLimits(c.MaxCalls),
+		limits:  newLimits(c.MaxCalls, c.Table, c.Logger),
 		metrics: newMetrics(c.Registerer),
 		proxies: newProxies(),
 	}
@@ -79,7 +79,10 @@ func New(c Config) *Forwarder {
 			return newTransport(c.Transport, c.MaxCalls, f.proxies.ofRequest, config)
 		},
 		func() *redactor { return f.redactorOf(c.Table()) })
-	f.lanes.make = func(function string) *lane { return newLane(function, f.metrics, f.limits.half) }
+	if c.Registerer != nil {
+		mustRegister(c.Registerer, newLimitsCollector(f.limits))
+	}
+	f.lanes.make = func(function string) *lane { return newLane(function, f.metrics) }
 	f.unknown = f.lanes.make(unknownFunction)
 	return f
 }
@@ -87,6 +90,10 @@ func New(c Config) *Forwarder {
 // Close closes the idle connections and ends the renewal of tokens; calls must
 // have ended.
 func (f *Forwarder) Close() { f.upstreams.close() }
+
+// TakeUpLimits takes the limits of the table in force now; otherwise they hold
+// from the next beginning or end of a request on.
+func (f *Forwarder) TakeUpLimits() { f.limits.takeUp() }
 
 // Plan says how a call of a function is to be handled, before it is journaled.
 func (f *Forwarder) Plan(function string) journal.Plan {

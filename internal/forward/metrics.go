@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"functionbridge/internal/journal"
 )
@@ -88,9 +87,8 @@ func (l *lanes) of(function string) *lane {
 	return found
 }
 
-// lane is what lasts for a function over all tables: its slots and its series.
+// lane is what lasts for a function over all tables: its series.
 type lane struct {
-	slots    *semaphore.Weighted
 	outcomes map[string]prometheus.Counter
 	duration prometheus.Observer
 
@@ -102,9 +100,8 @@ type lane struct {
 
 // newLane creates the series of a function, every outcome included, so that a
 // rate over them starts at zero.
-func newLane(function string, m *metrics, slots int64) *lane {
+func newLane(function string, m *metrics) *lane {
 	l := &lane{
-		slots:    semaphore.NewWeighted(slots),
 		outcomes: make(map[string]prometheus.Counter),
 		duration: m.duration.WithLabelValues(function),
 		function: function,

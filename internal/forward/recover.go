@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -177,16 +178,38 @@ func (q *inquiry) once(ctx context.Context) (*attempt, verdict) {
 		q.report(ctx, a, verdictLater)
 		return a, verdictLater
 	}
-	if q.f.limits.enter(ctx, q.lane) != nil {
-		return &attempt{}, verdictNone
+	turn, err := q.f.limits.enter(ctx, q.route, q.call.SessionID)
+	if err != nil {
+		return q.turnedAway(err)
 	}
-	defer q.f.limits.leave(q.lane)
+	defer q.f.limits.leave(&turn)
 	q.asked++
 	q.questions++
 	v := verdictNone
 	a := q.transact(ctx, &q.message, q.over, func(a *attempt) { v = q.judge(a) })
+	q.f.limits.judge(&turn, finding(ctx, a, a.kind()))
 	q.report(ctx, a, v)
 	return a, v
+}
+
+// turnedAway waits with a question for which the service has no room now.
+func (q *inquiry) turnedAway(err error) (*attempt, verdict) {
+	e, ok := errors.AsType[*turnError](err)
+	if !ok || e.cause == causeTooLate || e.cause == causeOutOfTime {
+		return &attempt{}, verdictNone
+	}
+	return &attempt{waitSeconds: roundedUp(e.comeBack)}, verdictLater
+}
+
+// kind is what failed, as far as that can be said without the route.
+func (a *attempt) kind() journal.Kind {
+	if a.fault != faultNone {
+		return kindOfFault(a.fault)
+	}
+	if a.reply.ok() {
+		return ""
+	}
+	return kindOfStatus(a.reply.status)
 }
 
 // judge reads an answer. Without one, asking again can do no harm.
