@@ -141,7 +141,7 @@ func (d *delivery) unsent(f fault) *attempt {
 		a.outcome = d.last.outcome
 		return a
 	}
-	a.outcome = d.telling(d.route.Timeout).failed(f, a.fate, 0)
+	a.outcome = d.telling(d.route.Timeout).failed(f, a.fate)
 	return a
 }
 
@@ -215,7 +215,7 @@ func (d *delivery) judge(a *attempt) {
 	case a.fate.unknown:
 		a.outcome = d.unknown(t.lost(a))
 	case a.fault != faultNone:
-		a.outcome = t.failed(a.fault, a.fate, a.waitSeconds)
+		a.outcome = againAfter(t.failed(a.fault, a.fate), seconds(a.waitSeconds))
 	default:
 		a.outcome = t.replied(a.reply, a.waitSeconds)
 	}

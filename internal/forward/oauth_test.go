@@ -478,6 +478,10 @@ func TestOneFetchReplacesATokenThatManyCallsUsed(t *testing.T) {
 		defer i.stop()
 		i.run(t, "act", `{}`)
 		i.revoked["token-1"] = true
+		i.answer = func(int, http.ResponseWriter, *http.Request) bool {
+			time.Sleep(time.Second) // fake clock
+			return false
+		}
 		for _, o := range i.forwardAll(t, 100) {
 			if !o.Success {
 				t.Errorf("outcome = %+v", o)

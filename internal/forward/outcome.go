@@ -283,14 +283,11 @@ func (t telling) unknown(why string) journal.Outcome {
 }
 
 // failed is the outcome of an attempt without a whole reply that is known not to
-// have been processed, or can be repeated. waitSeconds is when to come again, 0
-// for any time.
-func (t telling) failed(f fault, after fate, waitSeconds int64) journal.Outcome {
+// have been processed, or can be repeated.
+func (t telling) failed(f fault, after fate) journal.Outcome {
 	kind, todo := kindOfFault(f), tryLater
 	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded || f == faultNoSecret || f == faultTokenRefused {
 		todo = doNotTry
-	} else if waitSeconds > 0 {
-		todo = "Try again after " + strconv.FormatInt(waitSeconds, 10) + " s."
 	}
 	if t.doubtful {
 		todo = mayHave
