@@ -59,7 +59,7 @@ func (t telling) turnedAway(e *turnError) journal.Outcome {
 	case causeTooLate:
 		o = t.withoutTurn(journal.Timeout, "its calls are limited, and its turn would not come within "+plainDuration(t.patience))
 	case causeOutOfTime:
-		o = t.failed(faultNotAdmitted, fate{unprocessed: true}, 0)
+		o = t.failed(faultNotAdmitted, fate{unprocessed: true})
 	}
 	return againAfter(o, e.comeBack)
 }
