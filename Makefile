@@ -34,7 +34,7 @@ build: ## build the static binary bin/bridge
 ##@ Verify
 
 .PHONY: test
-test: cc ## run every test under the race detector (TESTFLAGS adds flags; about 4 minutes the first time)
+test: cc strace ## run every test under the race detector (TESTFLAGS adds flags; about 4 minutes the first time)
 	@echo 'go test -race: the first run compiles every dependency for the race detector, which takes minutes without output'
 	CGO_ENABLED=1 $(GO) test -race -timeout $(TEST_TIMEOUT) $(TESTFLAGS) ./...
 
@@ -93,6 +93,10 @@ routes: build
 .PHONY: cc
 cc:
 	@bash scripts/ensure-cc.sh "$$($(GO) env CC)"
+
+.PHONY: strace
+strace:
+	@bash scripts/ensure-strace.sh
 
 # The version is in the name: a new pin is a new file, and an old one is never taken for it.
 $(LINT):
