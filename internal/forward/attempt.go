@@ -245,6 +245,9 @@ func (d *delivery) report(ctx context.Context, a *attempt) {
 // bridge's own words: an error's text may hold addresses.
 func faultOf(ctx context.Context, w *watch, err error) (fault, string) {
 	timedOut := ctx.Err() != nil
+	if alert := handshakeAlert(err); alert != "" {
+		return faultNotWelcome, "TLS refused by the service: " + alert
+	}
 	if w.conn != nil {
 		switch {
 		case w.nothingSent(err) && timedOut:

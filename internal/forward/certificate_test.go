@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"log" //nolint:depguard // what net/http takes
 	"log/slog"
 	"math/big"
 	"net"
@@ -38,7 +39,7 @@ func newCertificate(t *testing.T, from, to time.Time) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// quietLog is for servers of which failed handshakes are expected.
-func quiet(s *httptest.Server) {
-	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
-}
+// quiet is for servers of which failed handshakes are expected.
+func quiet(s *httptest.Server) { s.Config.ErrorLog = quietLog() }
+
+func quietLog() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) }

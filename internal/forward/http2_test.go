@@ -2,6 +2,7 @@ package forward_test
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +101,46 @@ func TestRefusedStreamsWereNotProcessed(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// mute is a connection that takes so many writes of some size and no more.
+type mute struct {
+	net.Conn
+
+	left *atomic.Int64
+}
+
+func (c mute) Write(p []byte) (int, error) {
+	if len(p) >= 64 && c.left.Add(-1) < 0 {
+		return 0, syscall.EPIPE
+	}
+	return c.Conn.Write(p)
+}
+
+// The first request on a connection that breaks before a byte of it is written
+// was not processed, and is sent again on another, whatever the route.
+func TestARequestThatWasNotWrittenIsSentAgain(t *testing.T) {
+	t.Parallel()
+	up := serveTLS(t, nil, true, answer(200, "text/plain", "done"))
+	dials := 0
+	b := newBench(t, table("act: { url: "+up.URL+", idempotent: false }"), trusting(up.Server), func(c *forward.Config) {
+		c.Transport.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			if dials++; err != nil || dials > 1 {
+				return conn, err
+			}
+			left := &atomic.Int64{}
+			left.Store(3) // two for TLS and the greeting of HTTP/2
+			return mute{conn, left}, nil
+		}
+	})
+	o, rec := b.run(t, "act", `{}`)
+	if o != journal.Success("done") || len(rec.attempts) != 2 || !rec.unprocessed[0] || rec.attempts[0].Error != "connection lost before the request was sent" {
+		t.Errorf("outcome = %+v, attempts %+v", o, rec.attempts)
+	}
+	if len(up.requests()) != 1 {
+		t.Errorf("%d requests were served", len(up.requests()))
 	}
 }
 

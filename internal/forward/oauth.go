@@ -270,7 +270,7 @@ func errOver() error { return &tokenError{why: "its token was over when it was i
 // failure names what went wrong. The library's error holds the reply.
 func (s *tokens) failure(ctx context.Context, trip *tokenTrip, err error) error {
 	if trip.fault != faultNone {
-		return &tokenError{why: trip.why, permanent: trip.fault == faultUntrusted || trip.fault == faultNotTLS}
+		return &tokenError{why: trip.why, permanent: trip.fault == faultUntrusted || trip.fault == faultNotWelcome || trip.fault == faultNotTLS}
 	}
 	e, ok := errors.AsType[*oauth2.RetrieveError](err)
 	switch {

@@ -286,7 +286,7 @@ func (t telling) unknown(why string) journal.Outcome {
 // have been processed, or can be repeated.
 func (t telling) failed(f fault, after fate) journal.Outcome {
 	kind, todo := kindOfFault(f), tryLater
-	if f == faultUntrusted || f == faultNotTLS || f == faultNotRecorded || f == faultNoSecret || f == faultTokenRefused {
+	if f == faultUntrusted || f == faultNotWelcome || f == faultNotTLS || f == faultNotRecorded || f == faultNoSecret || f == faultTokenRefused {
 		todo = doNotTry
 	}
 	if t.doubtful {
@@ -311,7 +311,7 @@ func kindOfFault(f fault) journal.Kind {
 		return journal.BadReply
 	case faultNotRecorded:
 		return journal.Internal
-	case faultNone, faultNoSecret, faultNoToken, faultTokenRefused, faultNoConnection, faultConnectTimeout, faultUntrusted, faultNotTLS, faultUnsent, faultBroken:
+	case faultNone, faultNoSecret, faultNoToken, faultTokenRefused, faultNoConnection, faultConnectTimeout, faultUntrusted, faultNotWelcome, faultNotTLS, faultUnsent, faultBroken:
 	}
 	return journal.Unavailable
 }
@@ -335,6 +335,8 @@ func (t telling) withoutReply(f fault) string {
 		return "its service could not be reached within " + plainDuration(t.patience)
 	case faultUntrusted:
 		return "its service cannot be reached safely, because its certificate was refused"
+	case faultNotWelcome:
+		return "its service refused the secure connection that the bridge offers"
 	case faultNotTLS:
 		return "its service does not speak TLS where it should"
 	case faultUnsent:

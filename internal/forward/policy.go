@@ -30,6 +30,9 @@ const (
 	faultConnectTimeout
 	// faultUntrusted: the service's certificate was refused.
 	faultUntrusted
+	// faultNotWelcome: the service refused the TLS handshake, for the bridge's
+	// certificate, say.
+	faultNotWelcome
 	// faultNotTLS: what answered the handshake speaks no TLS that we speak.
 	faultNotTLS
 	// faultUnsent: the connection broke before a byte of the request was
@@ -85,7 +88,7 @@ func decide(q question) fate {
 
 func (q question) afterFault() fate {
 	switch q.fault {
-	case faultUntrusted, faultNotTLS, faultNotAdmitted, faultNotRecorded, faultRecordedLate, faultNoSecret, faultTokenRefused:
+	case faultUntrusted, faultNotWelcome, faultNotTLS, faultNotAdmitted, faultNotRecorded, faultRecordedLate, faultNoSecret, faultTokenRefused:
 		return fate{unprocessed: true}
 	case faultNone, faultBroken, faultTimeout, faultCut:
 		return q.maybeProcessed()

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/tls"
+	"errors"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -118,4 +120,29 @@ func sameTLS(a, b *tls.Config) bool {
 		slices.EqualFunc(a.Certificates, b.Certificates, func(a, b tls.Certificate) bool {
 			return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
 		})
+}
+
+// handshakeAlert is why the other side refused the TLS handshake, empty when it
+// did not: it wants a certificate, say. In TLS 1.3 that may be heard when our
+// side of the handshake has ended and a request was written; the other side has
+// read none of it.
+func handshakeAlert(err error) string {
+	e, ok := errors.AsType[*net.OpError](err)
+	if !ok || e.Op != "remote error" {
+		return ""
+	}
+	// RFC 8446, section 6.2, has the numbers, which the library keeps to itself.
+	for _, alert := range []tls.AlertError{
+		40,                     // handshake failure
+		42, 43, 44, 45, 46, 48, // the certificate
+		49,     // access denied
+		70, 71, // version, security
+		112, // server name
+		116, // certificate required
+	} {
+		if text := alert.Error(); e.Err.Error() == text {
+			return strings.TrimPrefix(text, "tls: ")
+		}
+	}
+	return ""
 }

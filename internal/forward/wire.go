@@ -55,6 +55,8 @@ type watch struct {
 	conn   net.Conn
 	wire   *wireConn
 	writes int64
+	// reused: the connection carried requests before.
+	reused bool
 	// notTLS is set from the transport's dialing goroutine, which may outlive
 	// the attempt.
 	notTLS atomic.Bool
@@ -71,7 +73,7 @@ func (w *watch) observe(ctx context.Context, secure bool) context.Context {
 }
 
 func (w *watch) gotConn(info httptrace.GotConnInfo) {
-	w.conn, w.wire = info.Conn, underlying(info.Conn)
+	w.conn, w.wire, w.reused = info.Conn, underlying(info.Conn), info.Reused
 	if w.wire != nil {
 		w.writes = w.wire.writes.Load()
 	}
@@ -104,18 +106,23 @@ func (w *watch) nothingSent(err error) bool {
 	if w.conn == nil {
 		return true
 	}
+	untouched := w.wire != nil && w.wire.writes.Load() == w.writes
 	if c, ok := w.conn.(*tls.Conn); ok && c.ConnectionState().NegotiatedProtocol == "h2" {
-		return refusedStream(err)
+		// Later requests on a connection are compressed to a few bytes.
+		return refusedStream(err) || untouched && !w.reused
 	}
-	return w.wire != nil && w.wire.writes.Load() == w.writes
+	return untouched
 }
 
 // refusedStream reports whether an HTTP/2 server said that it did not look at
-// the request: REFUSED_STREAM, or GOAWAY with a lower last stream. The library
-// wraps both in text only (net/http, http2shouldRetryRequest); should the words
-// change, such a request counts as possibly processed, and a test fails.
+// the request: REFUSED_STREAM, or GOAWAY with a lower last stream; or whether its
+// connection had ended before the request had a stream. The library has words
+// alone for it (net/http, http2shouldRetryRequest, awaitOpenSlotForStreamLocked);
+// should they change, such a request counts as possibly processed, and a test
+// fails.
 func refusedStream(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "; REFUSED_STREAM") ||
-		strings.Contains(text, "Server's graceful shutdown GOAWAY")
+		strings.Contains(text, "Server's graceful shutdown GOAWAY") ||
+		strings.Contains(text, "http2: client conn could not be established")
 }
