@@ -31,7 +31,7 @@ func inEnvironment(t *testing.T, variables map[string]string) {
 
 // Which routes go through a proxy is told as the requests go, and no password
 // with it.
-func TestProxiesOfRoutes(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestProxiesOfRoutes(t *testing.T) {
 	const password = "pr0xy-pass"
 	inEnvironment(t, map[string]string{
 		"HTTPS_PROXY": "http://user:" + password + "@proxy:3128",
@@ -91,7 +91,7 @@ func TestProxiesOfRoutes(t *testing.T) { //nolint:paralleltest // it sets the en
 	}
 }
 
-func TestWithoutProxyVariablesNothingIsProxied(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestWithoutProxyVariablesNothingIsProxied(t *testing.T) {
 	inEnvironment(t, nil)
 	b := newBench(t, table("a: https://api.example.com"))
 	if got := b.Proxies(parse(t, table("a: https://api.example.com"))); len(got) != 0 {
@@ -172,7 +172,12 @@ func tunnel(w http.ResponseWriter, out net.Conn) {
 	defer in.Close()
 	_, _ = io.WriteString(in, "HTTP/1.1 200 Connection established\r\n\r\n")
 	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(out, buffered); _ = out.(*net.TCPConn).CloseWrite() })
+	both.Go(func() {
+		_, _ = io.Copy(out, buffered)
+		if tcp, ok := out.(*net.TCPConn); ok {
+			_ = tcp.CloseWrite()
+		}
+	})
 	_, _ = io.Copy(in, out)
 	_ = in.Close()
 	both.Wait()
@@ -180,7 +185,7 @@ func tunnel(w http.ResponseWriter, out net.Conn) {
 
 // Requests go through the proxy of the environment, to a service in TLS as a
 // tunnel, with the upstream's TLS and auth in it.
-func TestRequestsGoThroughTheProxy(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestRequestsGoThroughTheProxy(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	files := newClientFiles(t, ca, ca.issue(t, "bridge"))
 	secure := serveTLS(t, mutual(t, ca, ca, tls.VersionTLS13), true, protocolOf)
@@ -220,7 +225,7 @@ func noProxyPassword(t *testing.T, text string) {
 
 // A proxy that does not connect is named for the operator; the agent is told
 // that the service was not reached, and not what the proxy said.
-func TestAProxyThatRefuses(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestAProxyThatRefuses(t *testing.T) {
 	up := serve(t, protocolOf)
 	for status, why := range map[int]string{403: "proxy answered 403", 407: "proxy answered 407", 503: "proxy answered 503"} {
 		p := startProxy(t, up.Listener.Addr().String())
@@ -236,7 +241,7 @@ func TestAProxyThatRefuses(t *testing.T) { //nolint:paralleltest // it sets the 
 }
 
 // What a proxy repeats of its password is replaced.
-func TestAnEchoedProxyPasswordIsReplaced(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestAnEchoedProxyPasswordIsReplaced(t *testing.T) {
 	up := serve(t, protocolOf)
 	p := startProxy(t, up.Listener.Addr().String())
 	for _, address := range []string{"http://bridge:wr0ng-pass@", "bridge:wr0ng-pass@"} {
@@ -250,7 +255,7 @@ func TestAnEchoedProxyPasswordIsReplaced(t *testing.T) { //nolint:paralleltest /
 }
 
 // The token endpoint is reached through the proxy as well.
-func TestTokensAreFetchedThroughTheProxy(t *testing.T) { //nolint:paralleltest // it sets the environment
+func TestTokensAreFetchedThroughTheProxy(t *testing.T) {
 	up := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/token" {
 			answer(200, "application/json", `{"access_token":"t"}`)(w, r)
