@@ -65,9 +65,10 @@ type Call struct {
 	// off on purpose, so that their being empty says nothing.
 	Erased bool
 
-	// Generation counts how often the submission key had to change although the
-	// result did not; see SubmissionKey.
-	Generation int
+	// Submissions counts the posts of the present result that the API accepted, or
+	// answered with a conflict: more than one means that it keeps forgetting it.
+	// The submission key changes with them; see SubmissionKey.
+	Submissions int
 	// RetryAt is when the API wants to see the result again, as its Retry-After
 	// said; zero for "any time".
 	RetryAt time.Time

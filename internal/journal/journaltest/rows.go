@@ -14,7 +14,7 @@ import (
 func rowComesBack(t *testing.T, o Open) {
 	s := open(t, o, "a")
 	c := call("call_1")
-	c.State, c.Generation = journal.Abandoned, 3
+	c.State, c.Submissions = journal.Abandoned, 3
 	c.Request = []byte(`{"method":"POST"}`)
 	c.Outcome = journal.Failure(journal.RateLimited, "Try again after 30 s.")
 	late := journal.Success("done")
@@ -99,10 +99,10 @@ func lastImageWins(t *testing.T, o Open) {
 	s := open(t, o, "a")
 	c := call("call_1")
 	for generation := range 100 {
-		c.Generation = generation
+		c.Submissions = generation
 		save(t, s, journal.Lazy, c)
 	}
-	if got := get(t, s, c.Key).Generation; got != 99 {
+	if got := get(t, s, c.Key).Submissions; got != 99 {
 		t.Errorf("generation %d, want the last, 99", got)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -75,11 +76,11 @@ func lateOutcome(t *testing.T, o Open) {
 	save(t, s, journal.Durable, c)
 	late := journal.Success("refunded")
 	c.LateOutcome = &late
-	c.Attempts = []journal.Attempt{{StartedAt: moment(1), Status: 200}}
+	c.Attempts = []journal.Attempt{{StartedAt: moment(1), Status: 200, Recover: true}}
 	save(t, s, journal.Durable, c)
 	got := get(t, s, c.Key)
-	if got.LateOutcome == nil || *got.LateOutcome != late || len(got.Attempts) != 1 {
-		t.Errorf("late outcome %v, %d attempts", got.LateOutcome, len(got.Attempts))
+	if got.LateOutcome == nil || *got.LateOutcome != late || !slices.Equal(got.Attempts, c.Attempts) {
+		t.Errorf("late outcome %v, attempts %v", got.LateOutcome, got.Attempts)
 	}
 	if n := s.Counts()[journal.Abandoned]; n != 1 {
 		t.Errorf("%d abandoned, want 1", n)

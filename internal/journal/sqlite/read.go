@@ -50,7 +50,7 @@ func scanBrief(row scanner) (journal.Call, error) {
 		created, answered, submitted, confirm int64
 		sent, retry                           int64
 	)
-	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Idempotent, &created, &c.State, &c.Owner, &c.Generation,
+	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Idempotent, &created, &c.State, &c.Owner, &c.Submissions,
 		&answered, &submitted, &confirm, &c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure,
 		&c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes, &c.Erased)
 	c.CreatedAt, c.AnsweredAt = fromMicros(created), fromMicros(answered)

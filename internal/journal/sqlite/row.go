@@ -35,7 +35,7 @@ func (c *connection) addRow(call journal.Call) error {
 	o := call.Outcome
 	c.add(call.SessionID, call.TurnID, call.CallID, call.Function, blob(call.Arguments), flag(call.Idempotent),
 		micros(call.CreatedAt),
-		string(call.State), c.owner, int64(call.Generation), micros(call.AnsweredAt), micros(call.SubmittedAt),
+		string(call.State), c.owner, int64(call.Submissions), micros(call.AnsweredAt), micros(call.SubmittedAt),
 		micros(call.ConfirmedAt),
 		flag(o.Success), flag(o.Content), string(o.Failure), blob([]byte(o.Error)), attempts, late,
 		blob(call.Request), blob([]byte(o.Output)),
@@ -58,7 +58,7 @@ func scanCall(row scanner) (journal.Call, error) {
 		failed, attempts, late, output        []byte
 	)
 	err := row.Scan(&c.SessionID, &c.TurnID, &c.CallID, &c.Function, &c.Arguments, &c.Idempotent, &created,
-		&c.State, &c.Owner, &c.Generation, &answered, &submitted, &confirm,
+		&c.State, &c.Owner, &c.Submissions, &answered, &submitted, &confirm,
 		&c.Outcome.Success, &c.Outcome.Content, &c.Outcome.Failure, &failed, &attempts, &late,
 		&c.Request, &output, &c.Fence, &c.Rev, &sent, &retry, &c.Reran, &c.Crashes, &c.Erased)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"functionbridge/internal/journal"
 	"functionbridge/internal/journal/journaltest"
 )
 
@@ -31,4 +32,28 @@ func openStore(t *testing.T, path string, o Options) *Store {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// TestLateImageIsNoFault: images are saved without a lock, so that one comes late
+// now and then. One that was refused for anything else is a fault.
+func TestLateImageIsNoFault(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, filepath.Join(t.TempDir(), "bridge.db"), Options{Owner: "a"})
+	c := pending("call_1")
+	c.State, c.Rev = journal.Answered, 2
+	saveAll(t, s, c)
+	for _, step := range []struct {
+		state  journal.State
+		rev    int64
+		faults int64
+	}{{journal.Pending, 1, 0}, {journal.Submitted, 1, 0}, {journal.Pending, 2, 1}, {journal.Running, 3, 2}} {
+		c.State, c.Rev = step.state, step.rev
+		save(t, s, c)
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Refused(); got != step.faults {
+			t.Errorf("%s at %d: %d rows were refused, want %d", step.state, step.rev, got, step.faults)
+		}
+	}
 }
