@@ -195,3 +195,51 @@ func TestDrainLeavesWhatIsCutRunning(t *testing.T) {
 		l.wantRequests(t, "c2", 2)
 	})
 }
+
+// The API forgot a result and drops repeats of its key; processes that live no
+// longer than one post find the way out together.
+func TestKeyChangesAfterThreeFruitlessPostsOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultForget, On: agentsim.PostEvents, SessionID: id, KeepKey: true})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1")})
+		for range 6 {
+			pass(40 * time.Second)
+			l.stop(t, time.Second)
+			l.start(t)
+		}
+		pass(time.Minute)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.wantRequests(t, "c1", 1)
+		keys := map[string]int{}
+		for _, p := range l.sim.Posts(id, "c1") {
+			keys[p.Key]++
+		}
+		if len(keys) != 2 {
+			t.Errorf("the result was posted under these keys: %v, want two", keys)
+		}
+	})
+}
+
+// A process that starts does not take the stale snapshot of a lagging API for a
+// result that was lost.
+func TestResultConfirmedBeforeARestartIsNotPostedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), func(w http.ResponseWriter, r *http.Request) { <-time.After(time.Second); slowly(w, r) }, nil)
+		id := l.follow(t)
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1"), agentsim.Call("slow_pay", `{}`).WithID("c2")})
+		pass(500 * time.Millisecond)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStale, On: agentsim.GetSession, SessionID: id, For: 10 * time.Second})
+		pass(2 * time.Second)
+		l.wantState(t, id, turn, "c1", journal.Confirmed)
+		l.stop(t, time.Millisecond)
+		l.start(t)
+		pass(time.Minute)
+		if posts := l.sim.Posts(id, "c1"); len(posts) != 1 {
+			t.Errorf("the result was posted %d times, want once", len(posts))
+		}
+	})
+}

@@ -130,7 +130,8 @@ func (f *follower) turnOf(id string) (*turn, error) {
 	}
 	tn := &turn{taken: make(map[string]*taken, len(calls)), used: now}
 	for _, c := range calls {
-		tn.taken[c.CallID] = &taken{}
+		// An earlier process may have settled it just now, as this one's settled does.
+		tn.taken[c.CallID] = &taken{quietUntil: c.ConfirmedAt.Add(f.quiet())}
 	}
 	f.forgetTurns(now)
 	f.turns[id] = tn

@@ -86,7 +86,7 @@ func (f *follower) reopen(call journal.Call) {
 func (f *follower) remind(call journal.Call, generation int, log *slog.Logger) {
 	log.Warn("a settled call is listed again; its result is posted again", "state", call.State)
 	f.m.metrics.results.WithLabelValues(resultRetried).Inc()
-	submission := journal.SubmissionKey(call.CallKey(), call.Outcome, call.Generation+generation)
+	submission := journal.SubmissionKey(call.CallKey(), call.Outcome, keyGeneration(max(call.Submissions-1, 0))+generation)
 	if err := f.m.cfg.Client.Submit(f.m.working, f.id, submission, resultBody(call)); err != nil {
 		log.Debug("posting the result failed; the next read tries again", "error", err)
 	}

@@ -132,19 +132,13 @@ func (t *task) postable() bool {
 // under another key, in case the API drops repeats of the old one. The lock is held.
 func (t *task) resubmit() {
 	t.f.m.metrics.results.WithLabelValues(resultRetried).Inc()
-	t.renewKey()
 	t.f.log.Warn("an accepted result is still asked for; it is posted again", "turn_id", t.call.TurnID, "call_id", t.call.CallID)
 	t.start(t.submit)
 }
 
-// renewKey changes the submission key once it was used for nothing a few times.
-// The lock is held.
-func (t *task) renewKey() {
-	if t.fruitless >= maxFruitless {
-		t.call.Generation++
-		t.fruitless = 0
-	}
-}
+// keyGeneration is the generation of the submission key after so many posts that
+// came to nothing.
+func keyGeneration(submissions int) int { return submissions / maxFruitless }
 
 // submission is what to post now; false when the call is settled. An outcome that
 // took another's place is saved first, as every outcome is.
@@ -159,7 +153,7 @@ func (t *task) submission() (key string, body []byte, ok bool) {
 	if replaced && t.save(t.f.m.working, call, t.durability()) != nil {
 		return "", nil, false // it was settled, or the bridge stops
 	}
-	return journal.SubmissionKey(call.CallKey(), call.Outcome, call.Generation), resultBody(call), true
+	return journal.SubmissionKey(call.CallKey(), call.Outcome, keyGeneration(call.Submissions)), resultBody(call), true
 }
 
 // submitted notes that the API accepted the result.
@@ -172,7 +166,7 @@ func (t *task) submitted() {
 	if t.call.State.Settled() {
 		return
 	}
-	t.fruitless++
+	t.call.Submissions++
 	t.failures = 0
 	t.call.State, t.call.SubmittedAt, t.call.RetryAt = journal.Submitted, time.Now(), time.Time{}
 	// A lost row only means that the same result is posted again under its key.
@@ -230,8 +224,7 @@ func (t *task) afterRefusal(err error, failures int) time.Duration {
 	case status == http.StatusConflict:
 		// The call is asked for, so the conflict may lie in the key: the API
 		// remembers another body under it.
-		t.fruitless++
-		t.renewKey()
+		t.call.Submissions++
 		t.f.log.Warn("the API sees a conflict in a result that it asks for; it is posted again", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
 		return backoff(failures)
 	case isRace(err), status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge:
@@ -254,7 +247,7 @@ func (t *task) refuse(status int) time.Duration {
 	case t.refused < maxRefusals:
 		return refusalGap
 	}
-	t.refused, t.fruitless, t.call.Generation = 0, 0, 0
+	t.refused, t.call.Submissions = 0, 0
 	t.call.Outcome = refusedOutcome(t.call, status)
 	t.call.State = journal.Answered
 	t.f.m.metrics.results.WithLabelValues(resultRejected).Inc()

@@ -39,11 +39,9 @@ type task struct {
 	round    uint64
 	listedAt time.Time
 
-	// fruitless counts the submissions under the present key that the API
-	// accepted and forgot, or answered with a conflict; refused counts those
-	// that it would not take.
-	fruitless, refused int
-	refusedAt          time.Time
+	// refused counts the posts of the present result that the API would not take.
+	refused   int
+	refusedAt time.Time
 	// replaced: the outcome took the place of a refused one and is not saved yet;
 	// substitute: it did so at some time.
 	replaced, substitute bool
