@@ -173,6 +173,9 @@ func (q *inquiry) pauseAfter(a *attempt) time.Duration {
 // once asks once, within the limits of all requests.
 func (q *inquiry) once(ctx context.Context) (*attempt, verdict) {
 	if a := q.awaitToken(ctx, &q.message); a != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return a, verdictNone
+		}
 		q.asked++
 		q.questions++
 		q.report(ctx, a, verdictLater)
