@@ -18,7 +18,7 @@ func (g *guard) function(t *gojq.Term) {
 		g.arguments(f)
 		return
 	}
-	if why, refused := refusals()[f.Name]; refused {
+	if why, refused := refusals[f.Name]; refused {
 		g.refuse(f.Name, why)
 		return
 	}
@@ -69,11 +69,11 @@ func (g *guard) unknown(f *gojq.Func) {
 func (g *guard) apply(t *gojq.Term, name string, r rule) {
 	f := &gojq.Func{Name: t.Func.Name, Args: t.Func.Args}
 	if r.rewrite != nil {
-		g.replace(t, r.rewrite(f))
+		g.replace(t, r.rewrite(g, f))
 		return
 	}
 	if r.own != nil {
-		own := call("own:"+name, f.Args...)
+		own := g.ours("own:"+name, f.Args...)
 		if r.list {
 			own = iterated(own)
 		}
@@ -81,29 +81,29 @@ func (g *guard) apply(t *gojq.Term, name string, r rule) {
 		return
 	}
 	if r.each != "" {
-		f.Args = append([]*gojq.Query{pipe(paren(f.Args[0]), call(r.each))}, f.Args[1:]...)
+		f.Args = append([]*gojq.Query{pipe(paren(f.Args[0]), g.ours(r.each))}, f.Args[1:]...)
 	}
 	made := call(f.Name, f.Args...)
 	if r.before != nil {
-		made = counted(name, r, f)
+		made = g.counted(name, r, f)
 	}
 	if r.made {
-		made = pipe(made, call("made:value"))
+		made = pipe(made, g.ours("made:value"))
 	}
 	g.replace(t, made)
 }
 
 // counted is a call with its count before it. Arguments that are values are
 // evaluated once, the last first, as the library does.
-func counted(name string, r rule, f *gojq.Func) *gojq.Query {
+func (g *guard) counted(name string, r rule, f *gojq.Func) *gojq.Query {
 	if valueArgs(r, len(f.Args)) == 0 {
-		return pipe(call("before:"+name), call(f.Name, f.Args...))
+		return pipe(g.ours("before:"+name), call(f.Name, f.Args...))
 	}
 	var values []*gojq.Query
 	for i := range f.Args {
 		values = append(values, variable(i))
 	}
-	body := pipe(call("before:"+name, values...), call(f.Name, values...))
+	body := pipe(g.ours("before:"+name, values...), call(f.Name, values...))
 	for i, arg := range f.Args {
 		body = bind(arg, i, body)
 	}

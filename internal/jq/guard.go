@@ -29,10 +29,12 @@ type guard struct {
 	// text.
 	products int
 	patterns map[patternKey]*pattern
+	// used are the names of counts, and of functions of our own, in the program.
+	used map[string]bool
 }
 
 func newGuard(text string) *guard {
-	return &guard{text: text, kinds: map[*gojq.Query]kind{}, patterns: map[patternKey]*pattern{}}
+	return &guard{text: text, kinds: map[*gojq.Query]kind{}, patterns: map[patternKey]*pattern{}, used: map[string]bool{}}
 }
 
 func (g *guard) mistakef(offset int, format string, args ...any) {
@@ -94,12 +96,12 @@ func (g *guard) operation(q *gojq.Query) {
 	case gojq.OpAdd, gojq.OpSub, gojq.OpDiv, gojq.OpMod, gojq.OpMul,
 		gojq.OpEq, gojq.OpNe, gojq.OpLt, gojq.OpLe, gojq.OpGt, gojq.OpGe:
 		if needsCount(q.Op, left, right) {
-			become(q, binary(q.Op, q.Left, q.Right))
+			become(q, g.binary(q.Op, q.Left, q.Right))
 		}
 	case gojq.OpUpdateAdd, gojq.OpUpdateSub, gojq.OpUpdateMul, gojq.OpUpdateDiv, gojq.OpUpdateMod:
-		become(q, update(q))
+		become(q, g.update(q))
 	case gojq.OpAssign, gojq.OpModify:
-		become(q, pipe(call("before:="), &gojq.Query{Left: q.Left, Op: q.Op, Right: q.Right}))
+		become(q, pipe(g.ours("before:="), &gojq.Query{Left: q.Left, Op: q.Op, Right: q.Right}))
 	default:
 	}
 }
@@ -130,19 +132,19 @@ func needsCount(op gojq.Operator, left, right kind) bool {
 
 // binary is the operation with its count before it. The right side is evaluated
 // first, as the library does.
-func binary(op gojq.Operator, left, right *gojq.Query) *gojq.Query {
-	counted := pipe(call("before:"+op.String(), variable(0), variable(1)), &gojq.Query{Left: variable(0), Op: op, Right: variable(1)})
+func (g *guard) binary(op gojq.Operator, left, right *gojq.Query) *gojq.Query {
+	counted := pipe(g.ours("before:"+op.String(), variable(0), variable(1)), &gojq.Query{Left: variable(0), Op: op, Right: variable(1)})
 	return bind(right, 1, bind(left, 0, counted))
 }
 
 // update is a += b as what it stands for: b as $x | a |= . + $x.
-func update(q *gojq.Query) *gojq.Query {
+func (g *guard) update(q *gojq.Query) *gojq.Query {
 	op := map[gojq.Operator]gojq.Operator{
 		gojq.OpUpdateAdd: gojq.OpAdd, gojq.OpUpdateSub: gojq.OpSub, gojq.OpUpdateMul: gojq.OpMul,
 		gojq.OpUpdateDiv: gojq.OpDiv, gojq.OpUpdateMod: gojq.OpMod,
 	}[q.Op]
-	changed := &gojq.Query{Left: q.Left, Op: gojq.OpModify, Right: paren(binary(op, identity(), variable(2)))}
-	return bind(q.Right, 2, pipe(call("before:="), changed))
+	changed := &gojq.Query{Left: q.Left, Op: gojq.OpModify, Right: paren(g.binary(op, identity(), variable(2)))}
+	return bind(q.Right, 2, pipe(g.ours("before:="), changed))
 }
 
 func (g *guard) term(t *gojq.Term) {
@@ -243,7 +245,7 @@ func (g *guard) index(i *gojq.Index) {
 		}
 	case i.Start != nil:
 		g.query(i.Start)
-		i.Start = pipe(paren(i.Start), call("before:index"))
+		i.Start = pipe(paren(i.Start), g.ours("before:index"))
 	}
 }
 
@@ -257,7 +259,7 @@ func (g *guard) string(s *gojq.String) {
 			continue
 		}
 		g.query(part)
-		s.Queries[i] = paren(pipe(part, call("before:text")))
+		s.Queries[i] = paren(pipe(part, g.ours("before:text")))
 	}
 }
 
@@ -267,7 +269,7 @@ func (g *guard) format(t *gojq.Term) {
 		g.string(t.Str)
 		return
 	}
-	g.replace(t, pipe(call("before:text"), &gojq.Query{Term: bare(t)}))
+	g.replace(t, pipe(g.ours("before:text"), &gojq.Query{Term: bare(t)}))
 }
 
 func (g *guard) object(t *gojq.Term) {
@@ -278,11 +280,11 @@ func (g *guard) object(t *gojq.Term) {
 		g.query(kv.KeyQuery)
 		g.query(kv.Val)
 		if kv.Val == nil && kv.Key == environment {
-			g.refuse(kv.Key, refusals()[environment])
+			g.refuse(kv.Key, refusals[environment])
 		}
 	}
 	if !constants {
-		g.replace(t, pipe(&gojq.Query{Term: bare(t)}, call("made:object")))
+		g.replace(t, pipe(&gojq.Query{Term: bare(t)}, g.ours("made:object")))
 	}
 }
 
@@ -293,7 +295,7 @@ func (g *guard) array(t *gojq.Term) {
 	}
 	g.warnOfLength(items)
 	g.query(items)
-	t.Array.Query = pipe(paren(items), call("each:element"))
+	t.Array.Query = pipe(paren(items), g.ours("each:element"))
 }
 
 // allConstant says that a query is a list of constants, which costs nothing.
@@ -343,6 +345,12 @@ func bare(t *gojq.Term) *gojq.Term {
 }
 
 func identity() *gojq.Query { return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIdentity}} }
+
+// ours is a call of a count, or of a function of our own.
+func (g *guard) ours(name string, args ...*gojq.Query) *gojq.Query {
+	g.used[name] = true
+	return call(name, args...)
+}
 
 func call(name string, args ...*gojq.Query) *gojq.Query {
 	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeFunc, Func: &gojq.Func{Name: name, Args: args}}}

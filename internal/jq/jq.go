@@ -43,6 +43,7 @@ type Program struct {
 	query     *gojq.Query
 	variables []string
 	patterns  map[patternKey]*pattern
+	used      map[string]bool
 	// machines keeps compiled code that nobody uses. Each run has its own: gojq
 	// writes to constants of the code that it deletes from.
 	machines sync.Pool
@@ -64,7 +65,7 @@ func Compile(text string, variables ...string) (*Program, []Problem) {
 	if g.failed {
 		return nil, g.problems
 	}
-	p := &Program{text: text, query: query, variables: variables, patterns: g.patterns}
+	p := &Program{text: text, query: query, variables: variables, patterns: g.patterns, used: g.used}
 	m, err := p.build()
 	if err != nil {
 		return nil, append(g.problems, compileProblem(text, variables, err))

@@ -40,7 +40,7 @@ const (
 func (p *Program) build() (*machine, error) {
 	m := &machine{closed: make(chan struct{}), constant: p.patterns, lately: map[patternKey]*pattern{}}
 	close(m.closed)
-	code, err := gojq.Compile(p.query, append(m.functions(), gojq.WithVariables(p.variables))...)
+	code, err := gojq.Compile(p.query, append(m.options(p.used), gojq.WithVariables(p.variables))...)
 	m.code = code
 	return m, err
 }

@@ -31,18 +31,18 @@ func rounded(name string, round func(float64) float64) func(*machine, any, []any
 // keyedBy is INDEX, in which the library copies what it has for each row:
 //
 //	[rows | [(key | tostring), .] | each:element] | own:object
-func keyedBy(f *gojq.Func) *gojq.Query {
+func keyedBy(g *guard, f *gojq.Func) *gojq.Query {
 	rows, key := iterated(identity()), f.Args[len(f.Args)-1]
 	if len(f.Args) > 1 {
 		rows = paren(f.Args[0])
 	}
-	text := paren(pipe(paren(key), pipe(call("before:text"), call("tostring"))))
+	text := paren(pipe(paren(key), pipe(g.ours("before:text"), call("tostring"))))
 	pair := listOf(&gojq.Query{Left: text, Op: gojq.OpComma, Right: identity()})
-	return pipe(listOf(pipe(rows, pipe(pair, call("each:entry")))), call("own:object"))
+	return pipe(listOf(pipe(rows, pipe(pair, g.ours("each:entry")))), g.ours("own:object"))
 }
 
 // objectOf makes an object of names and values.
-func objectOf(in any) any {
+func objectOf(_ *machine, in any, _ []any) any {
 	object := map[string]any{}
 	for _, pair := range elements(in) {
 		if pair := elements(pair); len(pair) == 2 {

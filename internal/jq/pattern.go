@@ -330,7 +330,7 @@ func parted(m *machine, in any, args []any) any {
 // replaced is sub and gsub:
 //
 //	[own:parts(re; flags; all) | .[] | if type == "object" then [replacement] else . end] | own:joined
-func replaced(f *gojq.Func) *gojq.Query {
+func replaced(g *guard, f *gojq.Func) *gojq.Query {
 	flags, all := constantTerm(gojq.TermTypeNull), constantTerm(gojq.TermTypeFalse)
 	if len(f.Args) > 2 {
 		flags = f.Args[2]
@@ -338,11 +338,11 @@ func replaced(f *gojq.Func) *gojq.Query {
 	if f.Name == "gsub" {
 		all = constantTerm(gojq.TermTypeTrue)
 	}
-	parts := iterated(call("own:parts", f.Args[0], flags, all))
+	parts := iterated(g.ours("own:parts", f.Args[0], flags, all))
 	replacement := listOf(paren(f.Args[1]))
 	isMatch := &gojq.Query{Left: call("type"), Op: gojq.OpEq, Right: &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeString, Str: &gojq.String{Str: "object"}}}}
 	each := &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeIf, If: &gojq.If{Cond: isMatch, Then: replacement, Else: identity()}}}
-	return pipe(listOf(pipe(pipe(parts, each), call("each:element"))), call("own:joined"))
+	return pipe(listOf(pipe(pipe(parts, each), g.ours("each:element"))), g.ours("own:joined"))
 }
 
 func constantTerm(t gojq.TermType) *gojq.Query { return &gojq.Query{Term: &gojq.Term{Type: t}} }
@@ -367,12 +367,4 @@ func joined(m *machine, in any, _ []any) any {
 		out.WriteString(text)
 	}
 	return out.String()
-}
-
-func (m *machine) patternFunctions() []gojq.CompilerOption {
-	return []gojq.CompilerOption{
-		gojq.WithFunction("own:parts", 3, 3, func(in any, args []any) any { return parted(m, in, args) }),
-		gojq.WithFunction("own:object", 0, 0, func(in any, _ []any) any { return objectOf(in) }),
-		gojq.WithFunction("own:joined", 0, 0, func(in any, _ []any) any { return joined(m, in, nil) }),
-	}
 }

@@ -25,7 +25,7 @@ type rule struct {
 	own  func(m *machine, in any, args []any) any
 	list bool
 	// rewrite makes another expression of the call.
-	rewrite func(f *gojq.Func) *gojq.Query
+	rewrite func(g *guard, f *gojq.Func) *gojq.Query
 	// pattern says that the first argument is a regular expression.
 	pattern bool
 	// gives is what its values are.
@@ -175,18 +175,21 @@ func dated(m *machine, _ any, args []any) error { return m.charge(250 * flat(arg
 
 // refusals are the functions and variables of jq that programs may not use, and
 // why.
-func refusals() map[string]string {
-	const (
-		input = "a program sees its input and its variables, nothing else"
-		only  = "a program does nothing but give a value"
-		none  = "is not available"
-	)
-	return map[string]string{
-		"env": input, environment: input, "input": input, "inputs": input, "input_filename": input, "input_line_number": input,
-		"debug": only, "stderr": only, "halt": only + `; error("…") ends it`, "halt_error": only + `; error("…") ends it`,
-		"modulemeta": none, "get_search_list": none, "builtins": none, "fromstream": none, "truncate_stream": none, "limits": none,
-		"$__loc__": none, "$__prog_args": none, "input_string": none,
+var refusals = allRefusals() //nolint:gochecknoglobals // a table that nobody changes
+
+func allRefusals() map[string]string {
+	all := map[string]string{}
+	for why, names := range map[string]string{
+		"a program sees its input and its variables, nothing else":    environment + " env input inputs input_filename input_line_number input_string",
+		"a program does nothing but give a value":                     "debug stderr",
+		`a program does nothing but give a value; error("…") ends it`: "halt halt_error",
+		"is not available": "modulemeta get_search_list builtins fromstream truncate_stream $__loc__ $__prog_args",
+	} {
+		for name := range strings.FieldsSeq(names) {
+			all[name] = why
+		}
 	}
+	return all
 }
 
 const environment = "$ENV"
@@ -201,28 +204,33 @@ func names() []string {
 	return slices.Compact(all)
 }
 
-// functions are those that the counts and our own implementations are called by.
-func (m *machine) functions() []gojq.CompilerOption {
-	var options []gojq.CompilerOption
-	counted := func(name string, args int, c count) {
-		options = append(options, gojq.WithFunction(name, args, args, func(in any, args []any) any {
-			if err := c(m, in, args); err != nil {
-				return err
-			}
-			return in
-		}))
+// function is one that a count, or an implementation of our own, is called by.
+type function struct {
+	args  int
+	count count
+	own   func(m *machine, in any, args []any) any
+}
+
+// ours are all of them by their names, which hold a colon.
+var ours = allOurs() //nolint:gochecknoglobals // a table that nobody changes
+
+func allOurs() map[string]function {
+	all := map[string]function{
+		"own:parts":  {args: 3, own: parted},
+		"own:object": {own: objectOf},
+		"own:joined": {own: joined},
 	}
 	for name, r := range rules {
 		args := int(name[len(name)-1] - '0')
 		if r.before != nil {
-			counted("before:"+name, valueArgs(r, args), r.before)
+			all["before:"+name] = function{args: valueArgs(r, args), count: r.before}
 		}
 		if r.own != nil {
-			options = append(options, gojq.WithFunction("own:"+name, args, args, func(in any, args []any) any { return r.own(m, in, args) }))
+			all["own:"+name] = function{args: args, own: r.own}
 		}
 	}
 	for _, op := range []gojq.Operator{gojq.OpAdd, gojq.OpSub, gojq.OpMul, gojq.OpDiv, gojq.OpMod, gojq.OpEq, gojq.OpNe, gojq.OpLt, gojq.OpLe, gojq.OpGt, gojq.OpGe} {
-		counted("before:"+op.String(), 2, calculated(op))
+		all["before:"+op.String()] = function{args: 2, count: calculated(op)}
 	}
 	for name, c := range map[string]count{
 		"before:=":     flatly(1, 0),
@@ -236,9 +244,27 @@ func (m *machine) functions() []gojq.CompilerOption {
 		"each:key":     keyed,
 		"each:deep":    deeply(1),
 	} {
-		counted(name, 0, c)
+		all[name] = function{count: c}
 	}
-	return append(options, m.patternFunctions()...)
+	return all
+}
+
+// options make those functions known that a program uses.
+func (m *machine) options(used map[string]bool) []gojq.CompilerOption {
+	options := make([]gojq.CompilerOption, 0, len(used)+1)
+	for name := range used {
+		f := ours[name]
+		options = append(options, gojq.WithFunction(name, f.args, f.args, func(in any, args []any) any {
+			if f.own != nil {
+				return f.own(m, in, args)
+			}
+			if err := f.count(m, in, args); err != nil {
+				return err
+			}
+			return in
+		}))
+	}
+	return options
 }
 
 // valueArgs is how many arguments a count is given: none where they are
