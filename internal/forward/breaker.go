@@ -140,14 +140,14 @@ type circuitChange struct {
 }
 
 func (c circuitChange) log(to *slog.Logger) {
-	whose := slog.String("function", c.function)
 	if c.upstream != "" {
-		whose = slog.String("upstream", c.upstream)
+		to = to.With("upstream", c.upstream)
+	} else {
+		to = to.With("function", c.function)
 	}
 	if c.open {
-		to.LogAttrs(context.Background(), slog.LevelWarn, "circuit opened", whose,
-			slog.Int("failures", c.limits.Failures), slog.Int64("open_for_ms", c.limits.OpenFor.Milliseconds()))
+		to.Warn("circuit opened", "failures", c.limits.Failures, "open_for_ms", c.limits.OpenFor.Milliseconds())
 		return
 	}
-	to.LogAttrs(context.Background(), slog.LevelInfo, "circuit closed", whose)
+	to.Info("circuit closed")
 }

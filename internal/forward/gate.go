@@ -193,6 +193,7 @@ func (p *passage) pop(now time.Time) *waiter {
 		}
 	}
 	p.remove(w)
+	p.endTurn(w.session)
 	return w
 }
 
@@ -222,8 +223,8 @@ func (p *passage) circuitOpen() *turnError {
 	return nil
 }
 
-// tooLate refuses a call whose turn would come after its deadline, at the rates
-// that hold and behind those who wait.
+// tooLate refuses a call whose turn would not come before its deadline, at the
+// rates that hold and behind those who wait.
 func (p *passage) tooLate(ctx context.Context, session string, now time.Time) *turnError {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -235,7 +236,7 @@ func (p *passage) tooLate(ctx context.Context, session string, now time.Time) *t
 			wait = max(wait, g.pace.until(p.ahead(g, session, now)+1, now))
 		}
 	}
-	if now.Add(wait).After(deadline) {
+	if wait > 0 && !now.Add(wait).Before(deadline) {
 		return &turnError{cause: causeTooLate, comeBack: wait}
 	}
 	return nil

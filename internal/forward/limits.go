@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -110,9 +111,7 @@ func (l *limits) join(ctx context.Context, p *passage, route *router.Route, sess
 		shut.wakeLater(now)
 		return w, nil
 	}
-	for _, g := range p.limited() {
-		l.dispatch(g)
-	}
+	l.dispatchAll(p.limited())
 	return w, nil
 }
 
@@ -165,14 +164,12 @@ func (l *limits) free(t *turn) {
 	for _, g := range t.passage.gates {
 		g.inUse--
 	}
-	if full {
-		l.dispatch(l.all)
-		return
+	freed := t.passage.gates
+	if !full {
+		// Nobody waits for the last gate.
+		freed = t.passage.limited()
 	}
-	// Who does not wait for all requests together waits for one of these.
-	for _, g := range t.passage.limited() {
-		l.dispatch(g)
-	}
+	l.dispatchAll(freed)
 }
 
 // judge tells the circuit breakers what came of a request: nil, errFailing or
@@ -230,6 +227,14 @@ func (l *limits) pass(p *passage, now time.Time) (turn, *turnError) {
 		}
 	}
 	return t, nil
+}
+
+// dispatchAll lets go who waits at the gates of a passage and can go. The later
+// a gate, the more routes have a turn there.
+func (l *limits) dispatchAll(gates []*gate) {
+	for _, g := range slices.Backward(gates) {
+		l.dispatch(g)
+	}
 }
 
 // dispatch lets go who waits at a gate and can go.

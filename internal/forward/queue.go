@@ -60,17 +60,21 @@ func (q *queue) front() *waiter {
 	return waiterAt(sessionAt(q.round.Front()).calls.Front())
 }
 
-// remove takes a call out and ends the turn of its session.
+// remove takes a call out.
 func (q *queue) remove(w *waiter) {
 	w.session.calls.Remove(w.place)
 	q.size--
-	place := q.sessions[w.session.id]
-	if w.session.calls.Len() > 0 {
-		q.round.MoveToBack(place)
-		return
+	if w.session.calls.Len() == 0 {
+		q.round.Remove(q.sessions[w.session.id])
+		delete(q.sessions, w.session.id)
 	}
-	q.round.Remove(place)
-	delete(q.sessions, w.session.id)
+}
+
+// endTurn ends the turn of the session that was in front, unless it has left.
+func (q *queue) endTurn(s *waitingSession) {
+	if place := q.sessions[s.id]; place != nil {
+		q.round.MoveToBack(place)
+	}
 }
 
 // of is how many calls of a session wait.
@@ -109,9 +113,9 @@ func (q *queue) longest() (int, *waiter) {
 }
 
 func sessionAt(place *list.Element) *waitingSession {
-	return place.Value.(*waitingSession) //nolint:forcetypeassert,errcheck,revive // the list holds nothing else
+	return place.Value.(*waitingSession) //nolint:forcetypeassert,errcheck // the list holds nothing else
 }
 
 func waiterAt(place *list.Element) *waiter {
-	return place.Value.(*waiter) //nolint:forcetypeassert,errcheck,revive // the list holds nothing else
+	return place.Value.(*waiter) //nolint:forcetypeassert,errcheck // the list holds nothing else
 }
