@@ -221,3 +221,16 @@ func TestEchoedAuthIsReplaced(t *testing.T) {
 		})
 	}
 }
+
+// What an upstream is shown goes to it alone, wherever it points.
+func TestARedirectElsewhereIsShownNothing(t *testing.T) {
+	t.Parallel()
+	for name, kind := range authKinds(t) {
+		elsewhere := serve(t, answer(200, "text/plain", "ok"))
+		up := serve(t, redirecting(http.StatusTemporaryRedirect, elsewhere.URL+"/y"))
+		b := newBench(t, upstreamTable(up.URL, kind.setting+", sign: { secret: "+signingSecret("a")+" }", throughCRM))
+		if o, _ := b.run(t, "act", `{}`); o.Failure != journal.Rejected || len(elsewhere.requests()) != 0 {
+			t.Errorf("%s: outcome = %+v, %d requests elsewhere", name, o, len(elsewhere.requests()))
+		}
+	}
+}

@@ -301,6 +301,26 @@ func TestATokenEndpointThatFails(t *testing.T) {
 	}
 }
 
+// A reply that never ends is given up with the fetch's time.
+func TestATokenEndpointThatDrips(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		i := startIssuer(t, "30s")
+		defer i.stop()
+		i.answer = func(n int, w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"access_token":`)
+			_ = http.NewResponseController(w).Flush()
+			return hangUntilGone(n, w, r)
+		}
+		o, rec := i.run(t, "act", `{}`)
+		noAccess(t, o, "Try again later.")
+		if took := time.Since(i.began); took != 10*time.Second || rec.attempts[0].Error != "no access token: timeout in its reply" {
+			t.Errorf("attempts = %+v after %s", rec.attempts, took)
+		}
+	})
+}
+
 // An endpoint that cannot be reached is named as a service would be.
 func TestATokenEndpointThatIsNotReached(t *testing.T) {
 	t.Parallel()

@@ -196,6 +196,39 @@ routes:
 	}
 }
 
+// What cannot be trusted with the upstream's authority is one attempt with an
+// error of its own; what is signed by itself is trusted where it is the
+// authority.
+func TestWhatAnAuthorityDoesNotCover(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t, "ca")
+	now := time.Now()
+	selfSigned, expired := newCertificate(t, now.Add(-time.Hour), now.Add(time.Hour)), newCertificate(t, now.Add(-2*time.Hour), now.Add(-time.Hour))
+	for name, test := range map[string]struct {
+		shown   tls.Certificate
+		trusted string
+		why     string
+	}{
+		"signed by itself":              {selfSigned, ca.pem(), "certificate refused"},
+		"signed by itself, and trusted": {selfSigned, pemOf("CERTIFICATE", selfSigned.Leaf.Raw), ""},
+		"over":                          {expired, pemOf("CERTIFICATE", expired.Leaf.Raw), "certificate refused"},
+		"of another host":               {ca.issue(t, "crm", "crm.internal"), ca.pem(), "certificate refused"},
+		"none":                          {tls.Certificate{}, ca.pem(), "no TLS spoken"},
+	} {
+		up := serve(t, protocolOf)
+		address := strings.Replace(up.URL, "http://", "https://", 1)
+		if test.shown.Leaf != nil {
+			up = serveTLS(t, &tls.Config{Certificates: []tls.Certificate{test.shown}}, false, protocolOf)
+			address = up.URL
+		}
+		b := newBench(t, upstreamTable(address, "tls: { ca_file: "+newFile(t, test.trusted)+" }", throughCRM))
+		o, rec := b.run(t, "act", `{}`)
+		if len(rec.attempts) != 1 || rec.attempts[0].Error != test.why || o.Success != (test.why == "") || !o.Success && !strings.HasSuffix(o.Error, "Do not try again.") {
+			t.Errorf("%s: outcome = %+v, attempts %+v", name, o, rec.attempts)
+		}
+	}
+}
+
 // mutual is a server's config that asks for certificates of an authority.
 func mutual(t *testing.T, server, clients *authority, version uint16) *tls.Config {
 	t.Helper()
