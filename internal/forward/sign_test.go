@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -254,4 +255,18 @@ func TestAnEchoedSigningSecretIsReplaced(t *testing.T) {
 	if o, _ := b.run(t, "act", `{}`); !strings.Contains(o.Error, "expected [redacted] or [redacted]. ") {
 		t.Errorf("error = %q", o.Error)
 	}
+}
+
+// BenchmarkForwardSigned is BenchmarkForward with a bearer token and a signature.
+func BenchmarkForwardSigned(b *testing.B) {
+	up := quick(b)
+	f := newBench(b, upstreamTable(up.URL, `auth: { bearer: "${TOKEN}" }, sign: { secret: `+signingSecret("a")+` }`, throughCRM), func(c *forward.Config) {
+		c.Logger = slog.New(slog.NewJSONHandler(io.Discard, nil)) //nolint:sloglint // what a line costs is to be seen
+	})
+	call := f.call("act", benchArguments)
+	measure(b, func() {
+		if o, err := f.Forward(b.Context(), call, journal.Session{ID: "sess_1"}, silent{}); !o.Success || err != nil {
+			b.Fatal(o, err)
+		}
+	})
 }
