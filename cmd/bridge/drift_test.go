@@ -143,7 +143,7 @@ func TestPublishedToolsAreTakenByASession(t *testing.T) {
 	update.Header.Set("Authorization", "Bearer test")
 	update.Header.Set("OpenAI-Beta", "agents=v1")
 	update.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(update)
+	res, err := api.Client().Do(update)
 	must(t, err)
 	must(t, res.Body.Close())
 	if res.StatusCode != http.StatusOK {

@@ -68,27 +68,35 @@ func must(t *testing.T, err error) {
 func TestChangedTableIsTaken(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(t *testing.T, dir, path string){
-		"written in place": func(t *testing.T, _, path string) { write(t, path, tableFor("second")) },
+		"written in place": func(t *testing.T, _, path string) {
+			t.Helper()
+			write(t, path, tableFor("second"))
+		},
 		"renamed over": func(t *testing.T, dir, path string) {
+			t.Helper()
 			write(t, filepath.Join(dir, "new"), tableFor("second"))
 			must(t, os.Rename(filepath.Join(dir, "new"), path))
 		},
 		"removed and made again": func(t *testing.T, _, path string) {
+			t.Helper()
 			must(t, os.Remove(path))
 			pass(300 * time.Millisecond)
 			write(t, path, tableFor("second"))
 		},
 		"removed for a while": func(t *testing.T, _, path string) {
+			t.Helper()
 			must(t, os.Remove(path))
 			pass(time.Minute)
 			write(t, path, tableFor("second"))
 		},
 		"emptied and then written": func(t *testing.T, _, path string) {
+			t.Helper()
 			must(t, os.Truncate(path, 0))
 			pass(time.Minute)
 			write(t, path, tableFor("second"))
 		},
 		"broken and then mended": func(t *testing.T, _, path string) {
+			t.Helper()
 			write(t, path, []byte("version: 1\nroutes:\n  second: not a url\n"))
 			pass(time.Minute)
 			write(t, path, tableFor("second"))

@@ -91,7 +91,7 @@ func liveTools(ctx context.Context, agentID, sessionID string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := session.NewClient(session.ClientConfig{
+	client, err := session.NewClient(session.ClientConfig{ //nolint:contextcheck // the client makes no request here
 		APIKey: s.APIKey, BaseURL: s.BaseURL, OrgID: s.OrgID, ProjectID: s.ProjectID, UserAgent: "functionbridge/" + version, Rate: 1,
 	})
 	if err != nil {
