@@ -59,7 +59,11 @@ func (g *guard) unknown(f *gojq.Func) {
 	}
 	g.failed = true
 	if len(arities) > 0 {
-		g.mistakef(at, "the function %s takes %s arguments, not %d", f.Name, strings.Join(arities, " or "), len(f.Args))
+		arguments := "arguments"
+		if len(arities) == 1 && arities[0] == "1" {
+			arguments = "argument"
+		}
+		g.mistakef(at, "the function %s takes %s %s, not %d", f.Name, strings.Join(arities, " or "), arguments, len(f.Args))
 		return
 	}
 	g.problems = append(g.problems, Problem{Offset: at, Message: "there is no function " + shorten(f.Name), Word: f.Name, Known: names()})

@@ -152,7 +152,7 @@ func TestProgramsThatCannotBeUsedAreToldWithTheirPlace(t *testing.T) {
 		"\"é\" |\n nope":             `2:2 there is no function nope`,
 		`.a | lengt`:                 `1:6 there is no function lengt (length)`,
 		`split`:                      `1:1 the function split takes 1 or 2 arguments, not 0`,
-		`.x | map(.; .)`:             `1:6 the function map takes 1 arguments, not 2`,
+		`.x | map(.; .)`:             `1:6 the function map takes 1 argument, not 2`,
 		`$sesion.id`:                 `1:1 there is no variable $sesion ($call)`,
 		`.a as $x | $y`:              `1:12 there is no variable $y`,
 		`break $out`:                 `1:7 there is no label $out`,

@@ -178,5 +178,8 @@ func toolWarnings(route *Route, d *draft) Problems {
 	case route.Description == "" && route.Parameters != nil:
 		warnings.warnf(d.at, "%s: has parameters and no description: bridge tools leaves it out", d.path)
 	}
+	if value(d.settings.deferLoading, false) && !route.IsTool() {
+		warnings.warnf(d.at, "%s: defer_loading has no effect: bridge tools leaves the route out", d.path)
+	}
 	return warnings.problems
 }

@@ -16,6 +16,7 @@ type RouteInfo struct {
 	Upstream       string          `json:"upstream,omitempty"`
 	Method         string          `json:"method"`
 	URL            string          `json:"url"`
+	Body           string          `json:"body,omitempty"`
 	Headers        []Header        `json:"headers,omitempty"`
 	Idempotent     bool            `json:"idempotent"`
 	Timeout        string          `json:"timeout"`
@@ -26,6 +27,7 @@ type RouteInfo struct {
 	// OnUnknownOutcome is hold, or left out for fail.
 	OnUnknownOutcome string `json:"on_unknown_outcome,omitempty"`
 	Async            bool   `json:"async,omitempty"`
+	DeferLoading     bool   `json:"defer_loading,omitempty"`
 	// Limits are the route's own, Service is what it shares with the other routes of
 	// its upstream; each is left out when the table says nothing of it.
 	Limits  *LimitsInfo  `json:"limits,omitempty"`
@@ -77,6 +79,10 @@ type ResultInfo struct {
 	Expose     string `json:"expose,omitempty"`
 	As         string `json:"as,omitempty"`
 	HTML       bool   `json:"html,omitempty"`
+	// The programs as they are written.
+	SuccessWhen string `json:"success_when,omitempty"`
+	Output      string `json:"output,omitempty"`
+	Error       string `json:"error,omitempty"`
 }
 
 // masked stands where something secret is not shown.
@@ -100,8 +106,12 @@ func (r *Route) describe() RouteInfo {
 		Retry: RetryInfo{r.Retry.Attempts, r.Retry.MinWait.String(), r.Retry.MaxWait.String(), r.Retry.On503},
 		Result: ResultInfo{
 			MaxBytes: r.Result.MaxBytes, OnOversize: "fail", Expose: string(r.Result.Expose), HTML: r.Result.HTML,
+			SuccessWhen: textOfProgram(r.Result.SuccessWhen), Output: textOfProgram(r.Result.Output), Error: textOfProgram(r.Result.Error),
 		},
-		Async: r.Async, Limits: r.Limits.describe(), Service: r.Service.describe(),
+		Async: r.Async, DeferLoading: r.DeferLoading, Limits: r.Limits.describe(), Service: r.Service.describe(),
+	}
+	if r.request.body != nil {
+		info.Body = r.request.body.program.String()
 	}
 	if r.Recover != nil {
 		info.Recover = &RecoverInfo{r.Recover.Method, r.Recover.request.address.show()}
@@ -224,19 +234,27 @@ type tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	Parameters  json.RawMessage `json:"parameters"`
+	Async       bool            `json:"async,omitempty"`
+	// DeferLoading needs an entry of type tool_search.
+	DeferLoading bool `json:"defer_loading,omitempty"`
 }
 
 // IsTool says that the route can be published: the API wants both.
 func (r *Route) IsTool() bool { return r.Description != "" && r.Parameters != nil }
 
 // Tools is the agent.tools JSON array: the routes that have a description and
-// parameters, in file order, the parameters as they are written.
+// parameters, in file order, the parameters as they are written, and the search for
+// those that are not loaded.
 func (t *Table) Tools() []byte {
-	tools := []tool{}
+	tools, deferred := []any{}, false
 	for _, r := range t.routes {
 		if r.IsTool() {
-			tools = append(tools, tool{"function", r.Name, r.Description, r.Parameters})
+			tools = append(tools, tool{"function", r.Name, r.Description, r.Parameters, r.Async, r.DeferLoading})
+			deferred = deferred || r.DeferLoading
 		}
+	}
+	if deferred {
+		tools = append(tools, map[string]string{"type": "tool_search"})
 	}
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

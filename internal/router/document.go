@@ -20,6 +20,9 @@ const (
 	maxAliased = 1_000_000
 )
 
+// byteOrderMark is what some editors begin a file with.
+const byteOrderMark = "\uFEFF"
+
 // document reads one YAML file into a tree without aliases and merge keys.
 type document struct {
 	file     string
@@ -41,7 +44,7 @@ type flat struct {
 // made of them; the problems say why.
 func readDocument(file string, data []byte, problems *collector) *yaml.Node {
 	d := &document{file: file, problems: problems, done: map[*yaml.Node]flat{}, open: map[*yaml.Node]bool{}}
-	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
 	if !d.readable(data) {
 		return nil
 	}

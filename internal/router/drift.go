@@ -73,6 +73,8 @@ func (r *Route) differences(live []byte) []string {
 		Description string
 		Parameters  json.RawMessage
 		Async       bool
+
+		DeferLoading bool `json:"defer_loading"`
 	}
 	if json.Unmarshal(live, &there) != nil {
 		return []string{"the definition cannot be read"}
@@ -83,6 +85,9 @@ func (r *Route) differences(live []byte) []string {
 	}
 	if there.Async != r.Async {
 		found = append(found, "async: the agent has "+strconv.FormatBool(there.Async)+", the table "+strconv.FormatBool(r.Async))
+	}
+	if there.DeferLoading != r.DeferLoading {
+		found = append(found, "defer_loading: the agent has "+strconv.FormatBool(there.DeferLoading)+", the table "+strconv.FormatBool(r.DeferLoading))
 	}
 	compare("parameters", decoded(there.Parameters), decoded(r.Parameters), &found)
 	if len(found) > maxDifferences {

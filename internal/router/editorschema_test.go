@@ -30,6 +30,7 @@ func beyondSchema() map[string]string {
 		references  = "it does not resolve references"
 		numberText  = "it sees a number's value, not how it is written"
 		otherFiles  = "it reads no other files"
+		programs    = "it does not know jq"
 	)
 	return map[string]string{
 		"min-wait-above-max-wait":                    twoPlaces,
@@ -79,6 +80,11 @@ func beyondSchema() map[string]string {
 		"sign-files":                                 otherFiles,
 		"tls-files":                                  otherFiles,
 		"version-float":                              numberText,
+		"jq-syntax":                                  programs,
+		"jq-names":                                   programs,
+		"jq-repeats":                                 programs,
+		"jq-patterns":                                programs,
+		"body-of-delete-by-default":                  twoPlaces,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // a value of the wrong kind and then says false.
 type reader struct {
 	file     string
+	data     []byte
 	problems *collector
 }
 
@@ -70,11 +71,10 @@ func orTable(path string) string {
 	return path
 }
 
-// keys says which keys an object has and which come with a later release; meanwhile
-// says of those what to write until then, where says of others where they belong.
+// keys says which keys an object has, and of others where they belong.
 type keys struct {
-	now, later       []string
-	meanwhile, where map[string]string
+	now   []string
+	where map[string]string
 }
 
 // object is a mapping with known keys.
@@ -91,7 +91,7 @@ func (o object) missing(key string) bool {
 	return !there && !o.meant[key]
 }
 
-// object reads a mapping; unknown keys and those not supported yet are reported.
+// object reads a mapping; unknown keys are reported.
 func (r *reader) object(path string, n *yaml.Node, known keys) (object, bool) {
 	fields, ok := r.mapping(path, n)
 	if !ok {
@@ -102,13 +102,11 @@ func (r *reader) object(path string, n *yaml.Node, known keys) (object, bool) {
 		switch {
 		case slices.Contains(known.now, f.name):
 			o.fields[f.name] = f
-		case slices.Contains(known.later, f.name):
-			r.problems.addf(r.at(f.key), "%s: not supported yet%s", f.path, known.meanwhile[f.name])
 		case known.where[f.name] != "":
 			r.problems.addf(r.at(f.key), "%s: unknown key: it belongs to %s", f.path, known.where[f.name])
 		default:
 			hint := ""
-			if meant := meantKey(f.name, slices.Concat(known.now, known.later)); meant != "" {
+			if meant := meantKey(f.name, known.now); meant != "" {
 				o.meant[meant] = true
 				hint = " (did you mean " + meant + "?)"
 			}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"time"
@@ -67,7 +68,7 @@ func (b *builder) file(name string, data []byte) {
 		b.partial = true
 		return
 	}
-	r := &reader{file: name, problems: &b.collector}
+	r := &reader{file: name, data: bytes.TrimPrefix(data, []byte(byteOrderMark)), problems: &b.collector}
 	o, ok := r.object("", root, keys{
 		now:   []string{"version", "upstreams", "defaults", "routes", "unknown_function"},
 		where: routeKeyPlaces(),
@@ -265,9 +266,11 @@ func (b *builder) route(d *draft) *Route {
 	route.request = newBlueprint(route.Name, route.Method, to.address, s.query, headers)
 	route.Limits = s.limits.limits()
 	route.HoldUnknown = s.onUnknown != nil && s.onUnknown.hold
-	route.Async = value(s.async, false)
+	route.Async, route.DeferLoading = value(s.async, false), value(s.deferLoading, false)
 	route.Recover = b.recovery(route, s.question, to, headers)
 	b.warnOfNeverAsked(d, route)
+	b.body(d, route, s.body)
+	b.warnOfCutting(s.result)
 	b.join(route, to.upstream, s.headers)
 	b.checkNames(d, route)
 	return route
@@ -370,6 +373,9 @@ func result(s resultSettings) Result {
 		Expose:        Expose(value(s.expose, "")),
 		Content:       value(s.as, "") == "content",
 		HTML:          value(s.html, false),
+		SuccessWhen:   s.successWhen.compiled(),
+		Output:        s.output.compiled(),
+		Error:         s.failure.compiled(),
 	}
 }
 

@@ -17,6 +17,8 @@ type blueprint struct {
 	headers []headerTemplate
 	// bodyless methods send arguments that no template uses as query.
 	bodyless bool
+	// body makes bodies; nil where the arguments are the body.
+	body *bodyMaker
 	// static says that only the body depends on the call.
 	static bool
 	// used are the arguments that templates name.
@@ -109,14 +111,13 @@ func joinAddress(base, path address, env *environment) (address, error) {
 }
 
 // Build makes the request of one call. args is one valid JSON object without
-// duplicate keys, and is kept as the body; the caller changes neither it nor the
+// duplicate keys, and is kept as the body where no program makes one; the caller changes neither it nor the
 // slices of the result. The error is an *ArgumentError or a *ValueError.
 func (r *Route) Build(args []byte, v Values) (Request, error) {
 	b := &r.request
 	if b.static {
 		request := b.fixed
-		request.Body = args
-		return request, nil
+		return request, b.addBody(&request, args, v)
 	}
 	e := &expansion{args: gjson.ParseBytes(args), values: v}
 	request, err := b.render(e)
@@ -124,11 +125,22 @@ func (r *Route) Build(args []byte, v Values) (Request, error) {
 		return Request{}, err
 	}
 	if !b.bodyless {
-		request.Body, request.BodyIsArguments = args, true
-		return request, nil
+		return request, b.addBody(&request, args, v)
 	}
 	request.Query, err = b.appendUnused(request.Query, e)
 	return request, err
+}
+
+// addBody gives a request its body: what the route's program makes of the arguments,
+// else the arguments as they are.
+func (b *blueprint) addBody(to *Request, args []byte, v Values) error {
+	if b.body == nil {
+		to.Body, to.BodyIsArguments = args, true
+		return nil
+	}
+	var err error
+	to.Body, err = b.body.make(args, v)
+	return err
 }
 
 // BuildRecover renders the question about an earlier request of the call, with

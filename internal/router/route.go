@@ -45,6 +45,8 @@ type Route struct {
 	// Async: the agent goes on without the result, which is wanted also when its
 	// turn has ended.
 	Async bool
+	// DeferLoading: the agent finds the tool by searching, and not in its context.
+	DeferLoading bool
 
 	request blueprint
 	schema  *schema
@@ -79,6 +81,12 @@ type Result struct {
 	Content bool
 	// HTML takes an HTML reply as text.
 	HTML bool
+
+	// SuccessWhen says of a 2xx reply whether the call succeeded, Output makes the
+	// text for the agent of it. Error makes the text of a failure of any other reply,
+	// and of one that SuccessWhen refuses. They see the JSON of the reply, and null
+	// for an empty one; each is nil for none.
+	SuccessWhen, Output, Error *Program
 }
 
 // Expose says how much of a failure's reply the agent is told.

@@ -3,7 +3,6 @@ package router
 import (
 	"encoding/json"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +23,9 @@ type settings struct {
 	attemptTimeout *time.Duration
 	retry          retrySettings
 	result         resultSettings
+
+	body         *program
+	deferLoading *bool
 
 	question  *question
 	onUnknown *unknownOutcome
@@ -66,13 +68,15 @@ type resultSettings struct {
 	expose     *string
 	as         *string
 	html       *bool
+
+	successWhen, output, failure *program
 }
 
 // routeKeyPlaces says where the keys of a route belong that stand elsewhere.
 func routeKeyPlaces() map[string]string {
 	places := map[string]string{}
 	known := routeKeys()
-	for _, key := range slices.Concat(known.now, known.later) {
+	for _, key := range known.now {
 		places[key] = "routes or defaults"
 	}
 	maps.Copy(places, known.where)
@@ -82,12 +86,10 @@ func routeKeyPlaces() map[string]string {
 func routeKeys() keys {
 	return keys{
 		now: []string{
-			"url", "upstream", "path", "method", "headers", "query", "description", "parameters", "idempotent",
-			"timeout", "attempt_timeout", "retry", "result", "recover", "on_unknown_outcome", "async",
+			"url", "upstream", "path", "method", "headers", "query", "body", "description", "parameters", "idempotent",
+			"timeout", "attempt_timeout", "retry", "result", "recover", "on_unknown_outcome", "async", "defer_loading",
 			"max_concurrent", "max_queue", "rate_limit", "circuit_breaker",
 		},
-		later:     []string{"body", "defer_loading"},
-		meanwhile: map[string]string{"body": ": the arguments are the body"},
 		where: map[string]string{
 			"auth": "upstreams", "tls": "upstreams", "sign": "upstreams",
 			"bearer": "auth", "bearer_file": "auth", "basic": "auth", "oauth2": "auth",
@@ -95,8 +97,7 @@ func routeKeys() keys {
 			"secret": "sign", "secret_file": "sign", "failures": "circuit_breaker", "open_for": "circuit_breaker",
 			"attempts": "retry", "min_wait": "retry", "max_wait": "retry", "on_503": "retry",
 			"max_bytes": "result", "on_oversize": "result", "expose": "result", "as": "result", "html": "result",
-			"success_when": "result, and is not supported yet there", "output": "result, and is not supported yet there",
-			"error": "result, and is not supported yet there",
+			"success_when": "result", "output": "result", "error": "result",
 		},
 	}
 }
@@ -115,6 +116,7 @@ func (r *reader) settings(path string, n *yaml.Node, env *environment) (settings
 	s.method = optional(fields, "method", func(f field) *string { return r.word(f, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") })
 	s.headers = optional(fields, "headers", func(f field) []headerTemplate { return r.headers(f, env) })
 	s.query = optional(fields, "query", func(f field) []parameter { return r.query(f, env) })
+	s.body = optional(fields, "body", func(f field) *program { return r.program(f, callVariable, sessionVariable) })
 	s.idempotent = optional(fields, "idempotent", r.boolean)
 	s.timeout = optional(fields, "timeout", r.duration)
 	s.attemptTimeout = optional(fields, "attempt_timeout", r.duration)
@@ -123,6 +125,7 @@ func (r *reader) settings(path string, n *yaml.Node, env *environment) (settings
 	s.question = optional(fields, "recover", func(f field) *question { return r.question(f, env) })
 	s.onUnknown = optional(fields, "on_unknown_outcome", r.unknownOutcome)
 	s.async = optional(fields, "async", r.boolean)
+	s.deferLoading = optional(fields, "defer_loading", r.boolean)
 	s.limits = r.limits(fields)
 	return s, true
 }
@@ -301,8 +304,7 @@ const maxReply = 1 << 30
 func (r *reader) result(f field) resultSettings {
 	var s resultSettings
 	o, ok := r.object(f.path, f.value, keys{
-		now:   []string{"max_bytes", "on_oversize", "expose", "as", "html"},
-		later: []string{"success_when", "output", "error"},
+		now: []string{"success_when", "output", "error", "max_bytes", "on_oversize", "expose", "as", "html"},
 	})
 	if !ok {
 		return s
@@ -315,6 +317,10 @@ func (r *reader) result(f field) resultSettings {
 	})
 	s.as = optional(fields, "as", func(f field) *string { return r.word(f, "content") })
 	s.html = optional(fields, "html", r.boolean)
+	whole := func(f field) *program { return r.program(f) }
+	s.successWhen = optional(fields, "success_when", whole)
+	s.output = optional(fields, "output", whole)
+	s.failure = optional(fields, "error", whole)
 	return s
 }
 
@@ -341,9 +347,14 @@ func (s settings) over(d settings) settings {
 	s.result.expose = or(s.result.expose, d.result.expose)
 	s.result.as = or(s.result.as, d.result.as)
 	s.result.html = or(s.result.html, d.result.html)
+	s.result.successWhen = or(s.result.successWhen, d.result.successWhen)
+	s.result.output = or(s.result.output, d.result.output)
+	s.result.failure = or(s.result.failure, d.result.failure)
+	s.body = or(s.body, d.body)
 	s.question = or(s.question, d.question)
 	s.onUnknown = or(s.onUnknown, d.onUnknown)
 	s.async = or(s.async, d.async)
+	s.deferLoading = or(s.deferLoading, d.deferLoading)
 	s.limits = s.limits.over(d.limits)
 	return s
 }
