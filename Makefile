@@ -42,8 +42,8 @@ test: cc strace ## run every test under the race detector (TESTFLAGS adds flags;
 check: tidy vet lint routes ## run the linters, vet, the format, go.mod and route table checks
 
 .PHONY: bench
-bench: build ## measure the bridge against a bare loop (BENCHFLAGS adds flags)
-	$(GO) run ./internal/bench $(BENCHFLAGS)
+bench: ## measure the bridge against a bare loop and the SDK's helper (BENCHFLAGS adds flags, -h lists them; about 10 minutes)
+	@$(GO) run ./internal/bench $(BENCHFLAGS)
 
 .PHONY: chaos
 chaos: build ## kill, freeze and cut off the bridge under load, and count what came of it (CHAOSFLAGS adds flags; about 4 minutes)

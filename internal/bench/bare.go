@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
 )
 
 // bare is the shortest client that answers calls: it reads the stream, posts the arguments, posts the reply back.
@@ -36,7 +37,7 @@ func runBare(ctx context.Context, args []string, in io.Reader) error {
 		return usageError{err}
 	}
 	ids := strings.Split(*sessions, ",")
-	transport := &http.Transport{MaxIdleConns: 4 * len(ids), MaxIdleConnsPerHost: 2 * len(ids), IdleConnTimeout: time.Minute}
+	transport := newTransport(len(ids))
 	defer transport.CloseIdleConnections()
 	b := bare{http: &http.Client{Transport: transport}, api: *api, upstream: *upstream}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -59,6 +60,12 @@ func runBare(ctx context.Context, args []string, in io.Reader) error {
 	return nil
 }
 
+// newTransport keeps the connections of all calls that so many sessions can have at once.
+func newTransport(sessions int) *http.Transport {
+	atOnce := sessions * parallelCalls
+	return &http.Transport{MaxIdleConns: 2 * atOnce, MaxIdleConnsPerHost: atOnce, IdleConnTimeout: time.Minute}
+}
+
 var errDone = errors.New("the input has ended")
 
 // follow reads a session's events, a line each, and runs each call that is pending.
@@ -78,12 +85,22 @@ func (b *bare) follow(ctx context.Context, events string) error {
 		if !isData || gjson.GetBytes(event, "type").Str != "agent.session.requires_action" {
 			continue
 		}
-		for _, action := range gjson.GetBytes(event, "session.required_actions").Array() {
-			if err := b.call(ctx, events, action); err != nil {
-				return err
-			}
+		if err := b.callAll(ctx, events, gjson.GetBytes(event, "session.required_actions").Array()); err != nil {
+			return err
 		}
 	}
+}
+
+// callAll runs what is pending, at once when it is more than one call.
+func (b *bare) callAll(ctx context.Context, events string, actions []gjson.Result) error {
+	if len(actions) == 1 {
+		return b.call(ctx, events, actions[0])
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, action := range actions {
+		group.Go(func() error { return b.call(ctx, events, action) })
+	}
+	return group.Wait()
 }
 
 // toolResult is one result on its way to the API.

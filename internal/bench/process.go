@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -37,11 +36,12 @@ func bridgeBinary(ctx context.Context, given, dir string) (string, error) {
 
 // process is a child whose standard error goes to a file.
 type process struct {
-	cmd   *exec.Cmd
-	name  string
-	in    io.WriteCloser
-	lines *bufio.Reader // its standard output
-	logs  *os.File
+	cmd    *exec.Cmd
+	name   string
+	signal os.Signal // ends it, where the end of its input does not
+	in     io.WriteCloser
+	lines  *bufio.Reader // its standard output
+	logs   *os.File
 }
 
 // patience is how long a child may take to end once it was told to.
@@ -73,6 +73,12 @@ func startProcess(ctx context.Context, logs string, env []string, program string
 	return p, nil
 }
 
+// tell sends a command and waits for the line that says that it is done.
+func (p *process) tell(command string) error {
+	var done struct{}
+	return p.ask(command, &done)
+}
+
 // ask sends a command, "" for none, and decodes the line that answers it.
 func (p *process) ask(command string, answer any) error {
 	if command != "" {
@@ -98,13 +104,13 @@ func (p *process) blame(doing string, err error) error {
 }
 
 // end tells the process to end, by the end of its input and by signal, and waits for it. It may be called again.
-func (p *process) end(signal os.Signal) error {
+func (p *process) end() error {
 	if p.cmd.ProcessState != nil {
 		return nil
 	}
 	_ = p.in.Close()
-	if signal != nil {
-		if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if p.signal != nil {
+		if err := p.cmd.Process.Signal(p.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return p.blame("end", err)
 		}
 	}
@@ -115,33 +121,4 @@ func (p *process) end(signal os.Signal) error {
 		return p.blame("end", err)
 	}
 	return nil
-}
-
-// clockTick is the unit of /proc/PID/stat: USER_HZ is 100 on every architecture that Go runs on.
-const clockTick = 10 * time.Millisecond
-
-// cpuTime is the user and system time that the process has taken so far.
-func (p *process) cpuTime() (time.Duration, error) {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.cmd.Process.Pid), "stat"))
-	if err != nil {
-		return 0, p.blame("read its CPU time (Linux only)", err)
-	}
-	return parseCPUTime(stat)
-}
-
-// parseCPUTime adds utime and stime, fields 14 and 15 of proc_pid_stat(5). The name, field 2, may hold anything.
-func parseCPUTime(stat []byte) (time.Duration, error) {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("unexpected /proc stat %q", stat)
-	}
-	var ticks int64
-	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(string(field), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("unexpected /proc stat %q: %w", stat, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * clockTick, nil
 }

@@ -1,16 +1,23 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"functionbridge/internal/journal"
 	"functionbridge/internal/journal/sqlite"
@@ -18,187 +25,191 @@ import (
 
 // rig is what all runs share.
 type rig struct {
-	opts   options
-	dir    string // absolute
+	options
+
+	place  string // absolute, where the runs put their files
 	self   string // this program
-	bridge string
+	binary string // the bridge
+	http   *http.Client
+	out    io.Writer // hears of each run as it ends
 }
 
-// client is one of the two that are compared.
-type client int
+func (r *rig) say(format string, args ...any) { _, _ = fmt.Fprintf(r.out, format+"\n", args...) }
 
-const (
-	bareClient client = iota
-	bridgeClient
-)
+// stage is one run: an API of its own, and the client that is measured.
+type stage struct {
+	*rig
 
-func (c client) String() string {
-	if c == bareClient {
-		return "bare"
-	}
-	return "bridge"
+	dir     string
+	api     *process
+	at      address
+	running []*process
 }
 
-// sample is what one run of one client came to.
-type sample struct {
-	callsPerSecond float64
-	cpu            time.Duration // a call, of the client's process
-	p50, p99       time.Duration
-}
-
-// pair is one round: both clients under the same load, one right after the other.
-type pair [2]sample // by client
-
-// result holds all rounds of a load.
-type result struct {
-	scenario scenario
-	rounds   []pair
-}
-
-// playAll plays the rounds, each with all loads, so that a slow minute of the machine spoils a round of each and not
-// all rounds of one.
-func (r *rig) playAll(ctx context.Context, out io.Writer) ([]result, error) {
-	results := make([]result, len(r.opts.scenarios))
-	for i, s := range r.opts.scenarios {
-		results[i].scenario = s
-	}
-	for round := range r.opts.rounds {
-		for i, s := range r.opts.scenarios {
-			var p pair
-			for _, c := range []client{bareClient, bridgeClient} {
-				var err error
-				if p[c], err = r.play(ctx, s, c, round); err != nil {
-					return nil, fmt.Errorf("round %d, load %s, %s: %w", round+1, s.name, c, err)
-				}
-				if _, err := fmt.Fprintf(out, "round %d  %-6s  %-6s  %s\n", round+1, s.name, c, p[c]); err != nil {
-					return nil, fmt.Errorf("print: %w", err)
-				}
-			}
-			results[i].rounds = append(results[i].rounds, p)
-		}
-	}
-	return results, nil
-}
-
-// play runs one client under one load in fresh processes, measures it and checks that every call went as it must.
-func (r *rig) play(ctx context.Context, s scenario, c client, round int) (_ sample, err error) {
-	dir := filepath.Join(r.dir, fmt.Sprintf("%d-%s-%s", round+1, s.name, c))
-	if err := os.Mkdir(dir, 0o750); err != nil {
-		return sample{}, fmt.Errorf("make a place for the run: %w", err)
+// play builds a stage, has one run played on it and ends all processes. Ending badly is an error too.
+func (r *rig) play(ctx context.Context, name string, settings apiSettings, run func(ctx context.Context, s *stage) error) (err error) {
+	s := &stage{rig: r, dir: filepath.Join(r.place, name)}
+	if err := os.Mkdir(s.dir, 0o750); err != nil {
+		return fmt.Errorf("make a place for the run: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx) // ends the children of a run that fails
 	defer cancel()
-	api, err := startProcess(ctx, filepath.Join(dir, "api.log"), nil, r.self, partAPI,
-		fmt.Sprintf("-sessions=%d", r.opts.sessions), fmt.Sprintf("-texts=%d", s.texts))
-	if err != nil {
-		return sample{}, err
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+			cancel()
+		}
+		for _, p := range slices.Backward(s.running) {
+			if ended := p.end(); err == nil { // after a failure its own error says nothing new
+				err = ended
+			}
+		}
+	}()
+	if s.api, err = s.spawn(ctx, "api.log", nil, r.self, settings.args()...); err != nil {
+		return err
 	}
-	defer r.clear(cancel, api, &err)
-	var at address
-	if err := api.ask("", &at); err != nil {
-		return sample{}, err
+	if err := s.api.ask("", &s.at); err != nil {
+		return err
 	}
-	subject, err := r.startClient(ctx, dir, s, c, at)
-	if err != nil {
-		return sample{}, err
-	}
-	defer r.clear(cancel, subject, &err)
-	got, calls, err := r.measure(ctx, api, subject)
-	if err != nil {
-		return sample{}, err
-	}
-	if err := subject.end(map[client]os.Signal{bridgeClient: syscall.SIGTERM}[c]); err != nil {
-		return sample{}, err
-	}
-	if c == bridgeClient {
-		err = checkJournal(ctx, journalPath(dir), calls)
-	}
-	return got, err
+	return run(ctx, s)
 }
 
-// clear ends a child that a run left behind; after a failure its own error says nothing new.
-func (r *rig) clear(cancel func(), p *process, err *error) {
-	if *err == nil {
-		*err = p.end(nil)
-		return
+// spawn starts a process that ends with the stage.
+func (s *stage) spawn(ctx context.Context, log string, env []string, program string, args ...string) (*process, error) {
+	p, err := startProcess(ctx, filepath.Join(s.dir, log), env, program, args...)
+	if err == nil {
+		s.running = append(s.running, p)
 	}
-	cancel()
-	_ = p.end(nil)
+	return p, err
 }
 
-func journalPath(dir string) string { return filepath.Join(dir, "bridge.db") }
+func (s *stage) upstream() string { return s.at.Upstream + "/" + function }
 
-// startClient starts one of the two, with all settings that matter said and the others as they come.
-func (r *rig) startClient(ctx context.Context, dir string, s scenario, c client, at address) (*process, error) {
-	upstream := at.Upstream + "/" + function
-	sessions := strings.Join(at.Sessions, ",")
-	if c == bareClient {
-		return startProcess(ctx, filepath.Join(dir, "bare.log"), nil, r.self, partBare,
-			"-api="+at.API+"/v1", "-upstream="+upstream, "-sessions="+sessions)
-	}
-	routes := filepath.Join(dir, "routes.yaml")
-	if err := os.WriteFile(routes, []byte(routeTable(upstream, s.idempotent)), 0o600); err != nil {
+// bridge is a running bridge.
+type bridge struct {
+	*process
+
+	public, metrics string // URLs
+	started         time.Time
+}
+
+// startBridge starts the bridge on the stage's API, as it comes but for the settings that say what to follow. The journal
+// may be there already.
+func (s *stage) startBridge(ctx context.Context, idempotent bool, settings ...string) (*bridge, error) {
+	routes := filepath.Join(s.dir, "routes.yaml")
+	if err := os.WriteFile(routes, []byte(routeTable(s.upstream(), idempotent)), 0o600); err != nil {
 		return nil, fmt.Errorf("write the route table: %w", err)
 	}
-	return startProcess(ctx, filepath.Join(dir, "bridge.log"), []string{
-		"OPENAI_BASE_URL=" + at.API + "/v1", "OPENAI_API_KEY=" + apiKey, "BRIDGE_SESSIONS=" + sessions, "BRIDGE_ROUTES=" + routes,
-		"BRIDGE_DATABASE_URL=sqlite:" + journalPath(dir), "BRIDGE_ADDR=127.0.0.1:0", "BRIDGE_ADMIN_ADDR=127.0.0.1:0",
-	}, r.bridge, "serve")
+	ports, err := freePorts(ctx, 2)
+	if err != nil {
+		return nil, err
+	}
+	env := append([]string{
+		"OPENAI_BASE_URL=" + s.at.API + "/v1", "OPENAI_API_KEY=" + apiKey, "BRIDGE_ROUTES=" + routes,
+		"BRIDGE_DATABASE_URL=sqlite:" + s.journal(), "BRIDGE_ADDR=" + ports[0], "BRIDGE_ADMIN_ADDR=off", "BRIDGE_METRICS_ADDR=" + ports[1],
+	}, settings...)
+	b := &bridge{public: "http://" + ports[0], metrics: "http://" + ports[1] + "/metrics", started: time.Now()}
+	if b.process, err = s.spawn(ctx, "bridge.log", env, s.binary, "serve"); err != nil {
+		return nil, err
+	}
+	b.signal = syscall.SIGTERM
+	return b, nil
 }
 
-// measure plays the load, takes the numbers behind the warm-up, and gives the number of calls of the whole run.
-func (r *rig) measure(ctx context.Context, api, subject *process) (sample, int64, error) {
-	var none struct{}
-	if err := api.ask("start", &none); err != nil {
-		return sample{}, 0, subject.blame("start", err)
-	}
-	if err := wait(ctx, r.opts.warmUp); err != nil {
-		return sample{}, 0, err
-	}
-	if err := api.ask("begin", &none); err != nil {
-		return sample{}, 0, err
-	}
-	before, err := subject.cpuTime()
+func (s *stage) journal() string { return filepath.Join(s.dir, "bridge.db") }
+
+// followAll is the setting that follows the sessions of the API by name.
+func (s *stage) followAll() string { return "BRIDGE_SESSIONS=" + strings.Join(s.at.Sessions, ",") }
+
+// askForAll makes a journal in which all sessions of the API were asked for, as through the admin API: thousands of names
+// do not fit into a variable, and discovery finds them at the pace of BRIDGE_API_RATE.
+func (s *stage) askForAll(ctx context.Context) (err error) {
+	store, err := sqlite.Open(ctx, s.journal(), sqlite.Options{Owner: "earlier"})
 	if err != nil {
-		return sample{}, 0, err
+		return fmt.Errorf("ask for sessions: %w", err)
 	}
-	if err := wait(ctx, r.opts.duration); err != nil {
-		return sample{}, 0, err
+	defer func() { err = errors.Join(err, store.Close()) }()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(100) // they share their writes
+	for _, id := range s.at.Sessions {
+		group.Go(func() error {
+			return store.SaveFollow(ctx, journal.Follow{SessionID: id, Followed: true, UpdatedAt: time.Now()})
+		})
 	}
-	after, err := subject.cpuTime()
+	return group.Wait()
+}
+
+// freePorts finds addresses on which nobody listens at the moment.
+func freePorts(ctx context.Context, n int) (addresses []string, err error) {
+	for range n {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer func() { _ = listener.Close() }() // only when all are found, so that they differ
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses, nil
+}
+
+// heapInUse and confirmedCalls are metrics of the bridge.
+const (
+	heapInUse      = "go_memstats_heap_inuse_bytes"
+	confirmedCalls = `bridge_journal_calls{state="confirmed"}`
+)
+
+// metric asks the bridge for the value of one of its metrics.
+func (s *stage) metric(ctx context.Context, b *bridge, name string) (int64, error) {
+	res, err := s.get(ctx, b.metrics)
 	if err != nil {
-		return sample{}, 0, err
+		return 0, b.blame("read its metrics", err)
 	}
-	var m measured
-	if err := api.ask("end", &m); err != nil {
-		return sample{}, 0, err
+	defer func() { _ = res.Body.Close() }()
+	lines := bufio.NewScanner(res.Body)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			number, err := strconv.ParseFloat(value, 64)
+			return int64(number), err
+		}
 	}
+	return 0, b.blame("read its metrics", errors.Join(errors.New(name+" is missing"), lines.Err()))
+}
+
+func (r *rig) get(ctx context.Context, url string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return r.http.Do(req)
+}
+
+// finish ends the load, demands that every call went as it must, and gives their number.
+func (s *stage) finish(subject *process) (calls int64, err error) {
 	var t totals
-	if err := api.ask("stop", &t); err != nil {
-		return sample{}, 0, subject.blame("stop", err)
+	if err := s.api.ask("stop", &t); err != nil {
+		return 0, subject.blame("stop", err)
 	}
-	if m.Calls == 0 {
-		return sample{}, 0, subject.blame("measure", errors.New("not one call was answered"))
-	}
-	return sample{
-		callsPerSecond: float64(m.Calls) / m.Elapsed.Seconds(),
-		cpu:            (after - before) / time.Duration(m.Calls),
-		p50:            m.P50, p99: m.P99,
-	}, t.Played, t.check()
+	return t.Played, t.check()
 }
 
-// check demands one request to the upstream and one result for each call.
-func (t totals) check() error {
-	if t.Results != t.Played || t.Posts != t.Played || t.Upstream != t.Played || t.Wrong != 0 {
-		return fmt.Errorf("%d calls were made, but %d answered, with %d posts and %d requests to the upstream, %d of them wrong",
-			t.Played, t.Results, t.Posts, t.Upstream, t.Wrong)
-	}
-	return nil
-}
+// confirmedWithin is more than the time after which the bridge reads a session for the proof that it missed.
+const confirmedWithin = time.Minute
 
-// checkJournal demands that the journal on disk holds every call as confirmed.
-func checkJournal(ctx context.Context, path string, calls int64) (err error) {
-	store, err := sqlite.Open(ctx, path, sqlite.Options{Owner: "bench", Logger: slog.New(slog.DiscardHandler)})
+// checkJournal ends the bridge, when it has seen the last results confirmed, and demands that its journal holds so many
+// calls, all confirmed.
+func (s *stage) checkJournal(ctx context.Context, b *bridge, calls int64) (err error) {
+	for late := time.Now().Add(confirmedWithin); time.Now().Before(late); {
+		if n, err := s.metric(ctx, b, confirmedCalls); err != nil || n == calls {
+			break // the journal itself is asked below
+		}
+		if err := wait(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	if err := b.end(); err != nil {
+		return err
+	}
+	store, err := sqlite.Open(ctx, s.journal(), sqlite.Options{Owner: "bench", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return fmt.Errorf("look into the journal: %w", err)
 	}
@@ -211,10 +222,12 @@ func checkJournal(ctx context.Context, path string, calls int64) (err error) {
 
 // wait passes the time while the load plays.
 func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(d):
+	case <-timer.C:
 		return nil
 	}
 }
