@@ -340,6 +340,9 @@ func (d *delivery) telling(patience time.Duration) telling {
 	}
 	if d.route != nil {
 		t.result, t.redactor = d.route.Result, d.f.redactorOf(d.table)
+		if t.isShaped() || t.result.Error != nil {
+			t.programFailed = d.programFailed
+		}
 		t.doubtful = d.doubt && d.idempotent && (d.message.wire.Method == http.MethodPost || d.message.wire.Method == http.MethodPatch)
 	}
 	return t

@@ -130,6 +130,12 @@ func detail(text string, isText bool, r *redactor) string {
 			found = member
 		}
 	}
+	return presentable(found, r)
+}
+
+// presentable makes what a service says fit for a sentence; of HTML nothing is
+// left.
+func presentable(found string, r *redactor) string {
 	if looksLikeHTML(found) {
 		return ""
 	}

@@ -87,6 +87,8 @@ type telling struct {
 	attempts int
 	// patience is the time that an attempt, or the call, was given.
 	patience time.Duration
+	// programFailed is told of a jq program that failed; nil is allowed.
+	programFailed func(program string, err error)
 }
 
 // replied is the outcome of a whole reply. waitSeconds is what its Retry-After
@@ -162,23 +164,21 @@ func (t telling) redirected(status int) string {
 
 // detailOf is the service's own text, as far as the route exposes it.
 func (t telling) detailOf(r *reply) string {
-	switch t.result.Expose {
-	case router.ExposeStatus, router.ExposeNone:
-		return ""
-	case router.ExposeUnset:
-		if r.status >= 500 {
-			return ""
-		}
-	case router.ExposeDetail:
-	}
-	if r.undecodable || r.status < 400 {
+	if !t.exposes(r.status) || r.undecodable || r.status < 400 {
 		return ""
 	}
 	text := r.text()
-	if t.credential != "" {
-		text = strings.ReplaceAll(text, t.credential, redacted)
+	if told := t.toldBy(r, text); told != "" {
+		return told
 	}
-	return detail(text, r.isText(), t.redactor)
+	return detail(t.withoutCredential(text), r.isText(), t.redactor)
+}
+
+func (t telling) withoutCredential(text string) string {
+	if t.credential == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, t.credential, redacted)
 }
 
 // statusWords names a status, unless the route hides it.
@@ -202,7 +202,16 @@ func (t telling) accepted(r *reply) journal.Outcome {
 	switch {
 	case r.undecodable:
 		return t.unusable(r, journal.BadReply, "has a content coding that cannot be undone")
-	case r.status == http.StatusNoContent, r.status == http.StatusResetContent, len(r.body) == 0 && !r.oversize:
+	case t.isShaped():
+		return t.shaped(r)
+	}
+	return t.passed(r)
+}
+
+// passed is the outcome of a whole 2xx reply that is passed on as it is.
+func (t telling) passed(r *reply) journal.Outcome {
+	switch {
+	case isEmpty(r):
 		return journal.Success("")
 	case t.result.Content:
 		return t.content(r)

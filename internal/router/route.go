@@ -84,8 +84,8 @@ type Result struct {
 
 	// SuccessWhen says of a 2xx reply whether the call succeeded, Output makes the
 	// text for the agent of it. Error makes the text of a failure of any other reply,
-	// and of one that SuccessWhen refuses. They see the JSON of the reply, and null
-	// for an empty one; each is nil for none.
+	// and of one that SuccessWhen refuses. They see the JSON of the reply, the first
+	// two null for an empty one; each is nil for none.
 	SuccessWhen, Output, Error *Program
 }
 
