@@ -63,6 +63,10 @@ type follower struct {
 	driftOf *router.Table
 	tools   []byte
 	warned  map[string]bool
+	// looksSoon: a look is due for what waits for the journal, which
+	// journalFailures looks in a row found away.
+	looksSoon       bool
+	journalFailures int
 }
 
 func newFollower(m *Manager, id string, source Source) *follower {
@@ -172,6 +176,22 @@ func (f *follower) askIn(d time.Duration) {
 		if f.ctx.Err() == nil {
 			f.ask(priorityResync)
 		}
+	})
+}
+
+// lookSoon requests a read after a while, one for all calls that wait for the
+// journal: each read finds all of them, and must not lead to as many others. The
+// lock is held.
+func (f *follower) lookSoon() {
+	if f.looksSoon {
+		return
+	}
+	f.looksSoon = true
+	time.AfterFunc(journalRetry, func() {
+		f.mu.Lock()
+		f.looksSoon = false
+		f.mu.Unlock()
+		f.ask(priorityConnect)
 	})
 }
 

@@ -80,10 +80,14 @@ func (f *follower) take(a action, s snapshot) {
 	}
 	tn, err := f.turnOf(a.key.TurnID)
 	if err != nil {
-		f.log.Error("reading the journal failed; the call waits", "error", err, "turn_id", a.key.TurnID, "call_id", a.key.CallID)
-		time.AfterFunc(journalRetry, func() { f.ask(priorityConnect) })
+		if !f.looksSoon {
+			f.journalFailures++
+			f.logChange(f.journalFailures, "reading the journal failed; the session's new calls wait", err, "turn_id", a.key.TurnID)
+		}
+		f.lookSoon()
 		return
 	}
+	f.journalFailures = 0
 	if known := tn.taken[a.key.CallID]; known != nil {
 		f.listedAgain(known, a.key, s)
 		return

@@ -218,7 +218,7 @@ func (t *task) stopped(err error) {
 	case t.f.draining || t.ctx.Err() != nil:
 	default:
 		t.f.log.Warn("the call was stopped before its request left; it is taken up again", "error", err, "turn_id", t.call.TurnID, "call_id", t.call.CallID)
-		t.f.askIn(journalRetry)
+		t.f.lookSoon()
 	}
 }
 
