@@ -269,3 +269,41 @@ func TestJournalThatCannotBeReadDoesNotMakeAHotLoop(t *testing.T) {
 		}
 	})
 }
+
+// The first process sends ahead of the row, which a crash that comes at once
+// takes along; those after it know that the one before ended badly, and wait for
+// the row, so that their ends are counted.
+func TestCallThatBringsTheBridgeDownAtOnceIsGivenUp(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 10)
+	r, ids := newKillRig(t, agentsim.Kind(), 1, func(_ http.ResponseWriter, req *http.Request) {
+		arrived <- struct{}{}
+		<-req.Context().Done()
+	})
+	turn := r.sim.Play(ids[0], agentsim.Step{agentsim.Call("look", `{}`).WithID("c1")})
+	over := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		_, err := r.sim.WaitTurn(ctx, ids[0], turn)
+		over <- err
+	}()
+	for sent := 0; ; sent++ {
+		p := startProcess(t, r.env...)
+		select {
+		case <-arrived:
+			p.kill(t)
+			continue
+		case err := <-over:
+			p.kill(t)
+			got := r.sim.Results(ids[0])
+			if err != nil || len(got) != 1 || !strings.Contains(got[0].Error, "the bridge failed three times while it ran") {
+				t.Errorf("the agent got %+v (%v)\n%s", got, err, p.logs.String())
+			}
+			if sent > 4 {
+				t.Errorf("the service got the call %d times, want 4 at most", sent)
+			}
+		}
+		return
+	}
+}

@@ -23,7 +23,7 @@ func (d *daemon) publicEndpoints() *chi.Mux {
 
 // adminEndpoints are served on BRIDGE_ADMIN_ADDR, to operators.
 func (d *daemon) adminEndpoints() *chi.Mux {
-	routes := &admin.Routes{Table: d.table.Load, Reload: d.table.Reload, Status: d.table.reloads.Status, Tryer: d.forwarder, Logger: d.log}
+	routes := &admin.Routes{Table: d.table.Load, Reload: d.table.Reload, Status: d.table.reloads.Status, Tryer: d.forwarder, Proxies: d.forwarder.Proxies, Logger: d.log}
 	sessions := &admin.Sessions{Manager: d.sessions, Logger: d.log}
 	calls := &admin.Calls{Journal: d.journal, Resolver: d.sessions, Logger: d.log}
 

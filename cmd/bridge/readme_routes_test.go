@@ -298,31 +298,6 @@ func collectKeys(n *yaml.Node, into map[string]bool) {
 	}
 }
 
-// The keys that the README calls refused are, with these words.
-func TestReadmeNamesTheKeysThatAreRefused(t *testing.T) {
-	t.Parallel()
-	_, sentence, found := strings.Cut(section(t, "Everything a route can say"), "`not supported yet`: of a route ")
-	if !found {
-		t.Fatal("the README does not say which keys are refused")
-	}
-	ofRoute, ofResult, _ := strings.Cut(sentence, "; of `result` ")
-	for template, keys := range map[string]string{
-		"version: 1\nroutes: { f: { url: \"http://h/\", KEY: x } }\n":             ofRoute,
-		"version: 1\nroutes: { f: { url: \"http://h/\", result: { KEY: x } } }\n": ofResult,
-	} {
-		names := regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(keys, -1)
-		if len(names) < 2 {
-			t.Errorf("too few keys in %q", keys)
-		}
-		for _, name := range names {
-			_, err := router.Parse("routes.yaml", []byte(strings.ReplaceAll(template, "KEY", name[1])), router.Env{})
-			if err == nil || !strings.Contains(err.Error(), name[1]+": not supported yet") {
-				t.Errorf("%s: %v", name[1], err)
-			}
-		}
-	}
-}
-
 // Docker and Kubernetes must wait longer for a stop than the bridge does.
 func TestReadmeManifestsGiveADrainItsTime(t *testing.T) {
 	t.Parallel()

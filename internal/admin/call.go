@@ -24,6 +24,7 @@ type callView struct {
 	LateOutcome    *outcomeView    `json:"late_outcome"`
 	IdempotencyKey string          `json:"idempotency_key"`
 	Attempts       []attemptView   `json:"attempts"`
+	Erased         bool            `json:"erased"`
 	CreatedAt      *time.Time      `json:"created_at"`
 	AnsweredAt     *time.Time      `json:"answered_at"`
 	SubmittedAt    *time.Time      `json:"submitted_at"`
@@ -51,7 +52,7 @@ func viewCall(c journal.Call) callView {
 	view := callView{
 		SessionID: c.SessionID, TurnID: c.TurnID, CallID: c.CallID, Function: c.Function,
 		Arguments: viewArguments(c.Arguments), State: c.State,
-		IdempotencyKey: c.CallKey(), Attempts: viewAttempts(c.Attempts),
+		IdempotencyKey: c.CallKey(), Attempts: viewAttempts(c.Attempts), Erased: c.Erased,
 		CreatedAt: moment(c.CreatedAt), AnsweredAt: moment(c.AnsweredAt),
 		SubmittedAt: moment(c.SubmittedAt), ConfirmedAt: moment(c.ConfirmedAt),
 	}

@@ -21,24 +21,38 @@ type Routes struct {
 	// refused, empty when it was not; Reloads has it.
 	Status func() (loadedAt time.Time, lastError string)
 	// Tryer runs a function by hand.
-	Tryer  Tryer
-	Logger *slog.Logger
+	Tryer Tryer
+	// Proxies returns the proxy that each route of a table is reached through,
+	// masked; routes that are reached directly are left out.
+	Proxies func(*router.Table) map[string]string
+	Logger  *slog.Logger
 }
 
 type routesAnswer struct {
-	Revision        string             `json:"revision"`
-	LoadedAt        *time.Time         `json:"loaded_at"`
-	LastReloadError *string            `json:"last_reload_error"`
-	Routes          []router.RouteInfo `json:"routes"`
+	Revision        string      `json:"revision"`
+	LoadedAt        *time.Time  `json:"loaded_at"`
+	LastReloadError *string     `json:"last_reload_error"`
+	Routes          []routeView `json:"routes"`
+}
+
+// routeView is a route and, where there is one, the proxy of the environment
+// that its requests go through.
+type routeView struct {
+	router.RouteInfo
+
+	Proxy string `json:"proxy,omitempty"`
 }
 
 // List answers with the routes in the order of the file, without secrets.
 func (rt *Routes) List(w http.ResponseWriter, _ *http.Request) {
 	table := rt.Table()
 	loadedAt, lastError := rt.Status()
-	answer(w, rt.Logger, http.StatusOK, routesAnswer{
-		Revision: table.Revision(), LoadedAt: moment(loadedAt), LastReloadError: text(lastError), Routes: table.Describe(),
-	})
+	view := routesAnswer{Revision: table.Revision(), LoadedAt: moment(loadedAt), LastReloadError: text(lastError), Routes: []routeView{}}
+	proxies := rt.Proxies(table)
+	for _, info := range table.Describe() {
+		view.Routes = append(view.Routes, routeView{info, proxies[info.Name]})
+	}
+	answer(w, rt.Logger, http.StatusOK, view)
 }
 
 // reloadRefused is the problem document of a table with mistakes.

@@ -85,9 +85,20 @@ func (f *follower) reopen(call journal.Call) {
 // and then under others, in case the API drops repeats. The row stays as it is.
 func (f *follower) remind(call journal.Call, generation int, log *slog.Logger) {
 	log.Warn("a settled call is listed again; its result is posted again", "state", call.State)
+	if call.Erased {
+		call.Outcome = erasedOutcome(call)
+	}
 	f.m.metrics.results.WithLabelValues(resultRetried).Inc()
 	submission := journal.SubmissionKey(call.CallKey(), call.Outcome, keyGeneration(max(call.Submissions-1, 0))+generation)
 	if err := f.m.cfg.Client.Submit(f.m.working, f.id, submission, resultBody(call)); err != nil {
 		log.Debug("posting the result failed; the next read tries again", "error", err)
 	}
+}
+
+// erasedOutcome stands for a result whose text is no longer kept.
+func erasedOutcome(call journal.Call) journal.Outcome {
+	if call.Outcome.Success {
+		return journal.Failure(journal.Internal, "The function "+call.Function+" was carried out, but its result is no longer kept. Do not call it again.")
+	}
+	return journal.Failure(journal.Internal, "The function "+call.Function+" failed, and why is no longer kept. Try again later.")
 }
