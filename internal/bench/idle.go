@@ -44,7 +44,7 @@ func (r *rig) rest(ctx context.Context, name string, sessions int) (held resting
 		if err := s.askForAll(ctx); err != nil {
 			return err
 		}
-		b, err := s.startBridge(ctx, true, "BRIDGE_API_RATE=1000") // at 20 a second the reads take minutes
+		b, err := s.startBridge(ctx, true, "BRIDGE_API_RATE=200") // at 20 a second the reads take minutes
 		if err != nil {
 			return err
 		}

@@ -63,7 +63,8 @@ func (m *longRun) report() report {
 		}},
 		goals: []goal{
 			atMost(fmt.Sprintf("memory after %s calls, more than after %s", calls, early), 60, "MiB", mebibytes(m.late.memory-m.early.memory)),
-			noMore(fmt.Sprintf("open files after %s calls, more than after %s", calls, early), m.late.files-m.early.files),
+			// Connections come and go with the calls that are in flight by chance.
+			atMost(fmt.Sprintf("open files after %s calls, more than after %s", calls, early), 16, "files", float64(m.late.files-m.early.files)),
 		},
 	}
 }

@@ -22,11 +22,6 @@ func atLeast(what string, limit float64, unit string, values ...float64) goal {
 	return goal{what: what, measured: spread(values, unit), limit: "at least " + round(limit) + " " + unit, met: median(values) >= limit}
 }
 
-// noMore judges what must not grow.
-func noMore(what string, growth int) goal {
-	return goal{what: what, measured: thousands(growth), limit: "at most 0", met: growth <= 0}
-}
-
 // writeReport prints where this ran, the tables and the goals, as Markdown or in plain columns.
 func writeReport(out io.Writer, o options, list []chosen) error {
 	var tables []table
