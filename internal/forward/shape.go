@@ -24,10 +24,20 @@ func (t telling) shaped(r *reply) journal.Outcome {
 		r.size = max(r.size, size)
 		return t.tooLarge(r)
 	}
-	in, problem := parsed(r, text)
-	if problem != "" {
+	if isEmpty(r) {
+		text = "null"
+	} else if problem := unreadable(r); problem != "" {
 		return t.unusable(r, journal.BadReply, problem)
 	}
+	var outcome journal.Outcome
+	if err := jq.Read([]byte(text), func(in jq.Input) { outcome = t.judged(r, in) }); err != nil {
+		return t.unusable(r, journal.BadReply, err.Error())
+	}
+	return outcome
+}
+
+// judged is the outcome of a 2xx reply by its JSON.
+func (t telling) judged(r *reply, in jq.Input) journal.Outcome {
 	if t.result.SuccessWhen != nil {
 		said, err := t.result.SuccessWhen.Run(in)
 		switch {
@@ -43,19 +53,12 @@ func (t telling) shaped(r *reply) journal.Outcome {
 	return t.output(r, in)
 }
 
-// parsed reads the JSON of a reply; problem is why there is none.
-func parsed(r *reply, text string) (in jq.Input, problem string) {
-	switch {
-	case isEmpty(r):
-		return jq.Null(), ""
-	case !r.isText() && r.media.name != "":
-		return jq.Input{}, "is " + clean(r.media.name, maxNameBytes) + " and not JSON"
+// unreadable says why a reply cannot be JSON, or is empty.
+func unreadable(r *reply) string {
+	if !r.isText() && r.media.name != "" {
+		return "is " + clean(r.media.name, maxNameBytes) + " and not JSON"
 	}
-	in, err := jq.Parse([]byte(text))
-	if err != nil {
-		return jq.Input{}, err.Error()
-	}
-	return in, ""
+	return ""
 }
 
 // isEmpty reports whether a 2xx reply has no content.
@@ -119,11 +122,11 @@ func (t telling) toldBy(r *reply, text string) string {
 	if t.result.Error == nil {
 		return ""
 	}
-	in, problem := parsed(r, text)
-	if problem != "" || isEmpty(r) {
-		return ""
+	told := ""
+	if unreadable(r) == "" {
+		_ = jq.Read([]byte(text), func(in jq.Input) { told = t.told(in) }) // what is no JSON tells nothing
 	}
-	return t.told(in)
+	return told
 }
 
 // told runs the error program, if there is one.

@@ -11,7 +11,6 @@ package jq
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -98,7 +97,6 @@ func failf(format string, args ...any) error { return &RunError{Why: fmt.Sprintf
 // Run runs the program on an input, with the values of its variables in their
 // order. It must give exactly one value. The error is a *RunError.
 func (p *Program) Run(in Input, variables ...any) (Output, error) {
-	defer takeTurn()()
 	m, ok := p.machines.Get().(*machine)
 	if !ok {
 		var err error
@@ -114,15 +112,6 @@ func (p *Program) Run(in Input, variables ...any) (Output, error) {
 	return Output{value}, nil
 }
 
-// turns lets as many programs run at once as there are processors: more would take
-// each other's time, and each its memory.
-var turns = make(chan struct{}, max(2, runtime.GOMAXPROCS(0))) //nolint:gochecknoglobals // the processors are the whole process's
-
-func takeTurn() (end func()) {
-	turns <- struct{}{}
-	return func() { <-turns }
-}
-
 // run gives the one value of the program. A panic of the library is an error.
 func (m *machine) run(in Input, variables []any) (value any, err error) {
 	defer func() {
@@ -133,7 +122,7 @@ func (m *machine) run(in Input, variables []any) (value any, err error) {
 	}()
 	m.begin(in.size)
 	results := m.code.RunWithContext(m, in.value, variables...)
-	m.watch(results)
+	m.running = results
 	value, ok := results.Next()
 	if err := m.check(value, ok); err != nil {
 		return nil, err

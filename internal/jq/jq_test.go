@@ -1,6 +1,7 @@
 package jq_test
 
 import (
+	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -67,19 +68,20 @@ func TestTextIsAStringAsItIsAndAnythingElseAsCompactJSON(t *testing.T) {
 	for program, want := range map[string]string{
 		`.s`: "a \"b\"\n<é>\u2028", `.`: "{\"b\":[1,{}],\"s\":\"a \\\"b\\\"\\n<é>\u2028\"}", `.b`: `[1,{}]`, `null`: `null`, `true`: `true`, `""`: ``, `.b[0]`: `1`,
 	} {
-		in, err := jq.Parse([]byte(`{"s": "a \"b\"\n<é>\u2028", "b": [1, {}]}`))
+		err := jq.Read([]byte(`{"s": "a \"b\"\n<é>\u2028", "b": [1, {}]}`), func(in jq.Input) {
+			output, err := compile(t, program).Run(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := output.Text(); err != nil || got != want {
+				t.Errorf("%s: %q, %v, want %q", program, got, err, want)
+			}
+			if output.IsNull() != (program == "null") || output.IsText() != (program == ".s" || program == `""`) || output.True() != (program != "null") {
+				t.Errorf("%s: %+v", program, output)
+			}
+		})
 		if err != nil {
-			t.Fatal(err)
-		}
-		output, err := compile(t, program).Run(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := output.Text(); err != nil || got != want {
-			t.Errorf("%s: %q, %v, want %q", program, got, err, want)
-		}
-		if output.IsNull() != (program == "null") || output.IsText() != (program == ".s" || program == `""`) || output.True() != (program != "null") {
-			t.Errorf("%s: %+v", program, output)
+			t.Error(err)
 		}
 	}
 }
@@ -248,25 +250,16 @@ func TestProgramIsRunByManyAtOnce(t *testing.T) {
 	t.Parallel()
 	program := compile(t, `{a: {b: 1, c: {d: 2}}, e: [1, 2, 3]} | del(.a.c, .zz) | .n = $call.id | del(.e[5]) | .e[1] = "x"`)
 	deleting := compile(t, `{"a": 1, "b": {"c": 2}} | del(.x)`)
-	in, err := jq.Parse([]byte(`{}`))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
 			for range 200 {
 				id := strconv.Itoa(rand.IntN(1000))
-				output, err := program.Run(in, map[string]any{"id": id})
-				if err != nil {
-					t.Error(err)
-					return
+				if text, err := on(program, `{}`, map[string]any{"id": id}); text != `{"a":{"b":1},"e":[1,"x",3],"n":"`+id+`"}` {
+					t.Errorf("%s, %v", text, err)
 				}
-				if text, _ := output.Text(); text != `{"a":{"b":1},"e":[1,"x",3],"n":"`+id+`"}` {
-					t.Errorf("%s", text)
-				}
-				if output, err := deleting.Run(in, nil); err != nil || output.IsNull() {
-					t.Error(err)
+				if text, err := on(deleting, `{}`, nil); text != `{"a":1,"b":{"c":2}}` {
+					t.Errorf("%s, %v", text, err)
 				}
 			}
 		})
@@ -279,11 +272,7 @@ func TestRegularExpressionsOfTheInputAreNotKept(t *testing.T) {
 	program := compile(t, `.re as $re | .text | test($re)`)
 	check := func(re string, n int) {
 		for i := range n {
-			in, err := jq.Parse([]byte(`{"text":"a","re":"` + re + strconv.Itoa(i) + `"}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := program.Run(in, nil); err != nil {
+			if _, err := on(program, `{"text":"a","re":"`+re+strconv.Itoa(i)+`"}`, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -309,21 +298,24 @@ func FuzzRun(f *testing.F) {
 				t.Errorf("bad problem %+v", p)
 			}
 		}
-		in, err := jq.Parse([]byte(input))
-		if program == nil || err != nil {
+		if program == nil {
 			return
 		}
-		output, err := program.Run(in, map[string]any{"id": "call_1"})
-		if _, ok := errors.AsType[*jq.RunError](err); err != nil && !ok {
-			t.Errorf("not a failure: %v", err)
-		}
-		if err != nil {
-			return
-		}
-		if text, err := output.JSON(); err == nil {
-			if _, err := jq.Parse(text); err != nil && len(text) < 5000 {
-				t.Errorf("not JSON: %s", text)
+		unread := jq.Read([]byte(input), func(in jq.Input) {
+			output, err := program.Run(in, map[string]any{"id": "call_1"})
+			var made []byte
+			if err == nil {
+				made, err = output.JSON()
 			}
+			if _, ok := errors.AsType[*jq.RunError](err); err != nil && !ok {
+				t.Errorf("not of a run: %v", err)
+			}
+			if err == nil && !json.Valid(made) {
+				t.Errorf("not JSON: %s", made)
+			}
+		})
+		if json.Valid([]byte(input)) && unread != nil && len(input) < 900 {
+			t.Errorf("%s: %v", input, unread)
 		}
 	})
 }
@@ -346,15 +338,7 @@ func BenchmarkRun(b *testing.B) {
 			call := map[string]any{"id": "call_1"}
 			b.ReportAllocs()
 			for b.Loop() {
-				in, err := jq.Parse([]byte(c[1]))
-				if err != nil {
-					b.Fatal(err)
-				}
-				output, err := program.Run(in, call)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if _, err := output.Text(); err != nil {
+				if _, err := on(program, c[1], call); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -23,6 +23,7 @@ type machine struct {
 	stopped *RunError
 	// highest is the highest index of an array that was counted.
 	highest int
+	running gojq.Iter
 	stacks  []reflect.Value
 	// constant are the regular expressions that the program holds, lately those that
 	// it was given and that were compiled last.
@@ -52,7 +53,7 @@ func (m *machine) begin(inputSize int) {
 }
 
 // release lets go of what the run used.
-func (m *machine) release() { m.stacks = nil }
+func (m *machine) release() { m.running, m.stacks = nil, nil }
 
 // Done is called before each step.
 func (m *machine) Done() <-chan struct{} {
@@ -106,9 +107,8 @@ func (m *machine) charge(size int64) error {
 // watch finds the stacks of the interpreter, which grow with every recursion. The
 // library does not show them, so they are read by reflection; their sizes are all
 // that is looked at.
-func (m *machine) watch(run gojq.Iter) {
-	m.stacks = m.stacks[:0]
-	env := reflect.Indirect(reflect.ValueOf(run))
+func (m *machine) watch() {
+	env := reflect.Indirect(reflect.ValueOf(m.running))
 	if env.Kind() != reflect.Struct {
 		return
 	}
@@ -122,6 +122,9 @@ func (m *machine) watch(run gojq.Iter) {
 
 // stackSize is what the stacks of the interpreter take, in bytes.
 func (m *machine) stackSize() int64 {
+	if m.stacks == nil {
+		m.watch()
+	}
 	size := int64(0)
 	for _, s := range m.stacks {
 		if s.Kind() == reflect.Slice {

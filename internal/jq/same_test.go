@@ -1,6 +1,7 @@
 package jq_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,16 +63,30 @@ func compile(tb testing.TB, program string) *jq.Program {
 
 func run(tb testing.TB, program, input string) (string, error) {
 	tb.Helper()
-	in, err := jq.Parse([]byte(input))
+	var text []byte
+	var failed error
+	err := jq.Read([]byte(input), func(in jq.Input) {
+		output, err := compile(tb, program).Run(in, map[string]any{"id": "call_1"})
+		if err == nil {
+			text, err = output.JSON()
+		}
+		failed = err
+	})
 	if err != nil {
 		tb.Fatalf("%.100s: %v", input, err)
 	}
-	output, err := compile(tb, program).Run(in, map[string]any{"id": "call_1"})
-	if err != nil {
-		return "", err
-	}
-	text, err := output.JSON()
-	return string(text), err
+	return string(text), failed
+}
+
+// on runs a program that is compiled already, and gives its text.
+func on(program *jq.Program, input string, variables ...any) (text string, err error) {
+	unread := jq.Read([]byte(input), func(in jq.Input) {
+		var output jq.Output
+		if output, err = program.Run(in, variables...); err == nil {
+			text, err = output.Text()
+		}
+	})
+	return text, errors.Join(unread, err)
 }
 
 // The counts that are put into a program change nothing of what it gives.

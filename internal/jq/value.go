@@ -6,12 +6,14 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"runtime"
 	"slices"
 
 	"github.com/itchyny/gojq"
 )
 
-// Input is a JSON value that programs can be run on.
+// Input is a JSON value that programs can be run on. It is valid in the function
+// that Read gives it to.
 type Input struct {
 	value any
 	size  int
@@ -19,7 +21,7 @@ type Input struct {
 
 // What an input is refused for.
 var (
-	ErrNotJSON   = errors.New("is not JSON")
+	errNotJSON   = errors.New("is not JSON")
 	errTooDeep   = errors.New("is nested too deep")
 	errBigNumber = errors.New("holds a number that is too large")
 )
@@ -27,20 +29,35 @@ var (
 // maxDigits bounds one number: calculating costs more than its digits.
 const maxDigits = 5000
 
-// Null is the input of null.
-func Null() Input { return Input{} }
+// turns lets as many inputs be used at once as there are processors: more would
+// take each other's time, and each has its memory.
+var turns = make(chan struct{}, max(2, runtime.GOMAXPROCS(0))) //nolint:gochecknoglobals // the processors are the whole process's
 
-// Parse reads one JSON value. Numbers keep their text: one that a program only
-// passes along is written as it was.
-func Parse(text []byte) (Input, error) {
+// Read waits for a turn, reads one JSON value and gives it to use, which may run
+// programs on it and read what they make, and keeps nothing of the input. The error
+// says why the text cannot be used, such as "is not JSON".
+//
+// Numbers keep their text: one that a program only passes along is written as it
+// was.
+func Read(text []byte, use func(Input)) error {
 	if err := fits(text); err != nil {
-		return Input{}, err
+		return err
 	}
+	turns <- struct{}{}
+	defer func() { <-turns }()
+	in, err := parse(text)
+	if err == nil {
+		use(in)
+	}
+	return err
+}
+
+func parse(text []byte) (Input, error) {
 	in := Input{size: len(text)}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
 	if decoder.Decode(&in.value) != nil || decoder.InputOffset() < int64(len(bytes.TrimRight(text, " \t\r\n"))) {
-		return Input{}, ErrNotJSON
+		return Input{}, errNotJSON
 	}
 	return in, nil
 }

@@ -47,6 +47,7 @@ func TestToolsAreComparedWithTheTable(t *testing.T) {
 		}}}}},
 		"another description": {`[` + driftLook + `,` + strings.Replace(driftPay, "Pay it.", "Pay.", 1) + `]`, router.Drift{Changed: []router.Change{{Function: "pay", Differences: []string{`description: the agent has "Pay.", the table "Pay it."`}}}}},
 		"not async":           {`[` + driftLook + `,` + strings.Replace(driftPay, "true", "false", 1) + `]`, router.Drift{Changed: []router.Change{{Function: "pay", Differences: []string{"async: the agent has false, the table true"}}}}},
+		"deferred":            {`[` + driftLook + `,` + strings.Replace(driftPay, `"async"`, `"defer_loading":true,"async"`, 1) + `]`, router.Drift{Changed: []router.Change{{Function: "pay", Differences: []string{"defer_loading: the agent has true, the table false"}}}}},
 		"no parameters":       {`[` + driftLook + `,` + strings.Replace(driftPay, `"parameters":{"type":"object"},`, "", 1) + `]`, router.Drift{Changed: []router.Change{{Function: "pay", Differences: []string{`parameters: the agent has null, the table {"type":"object"}`}}}}},
 		"no tools":            {`[]`, router.Drift{Extra: []string{"look", "pay"}}},
 		"no JSON":             {`nonsense`, router.Drift{}},

@@ -139,6 +139,7 @@ routes:
   query: { upstream: u, path: "/p?a={x}&b={l}{&x,l*,o*}", query: { c: "{x}", d: "${SET}{o}" } }
   bodyless: { upstream: u, path: "/p{?l}", method: DELETE, query: { fixed: "1" } }
   own: { upstream: u, path: "/p/{session.metadata.user_id}/{call.id}" }
+  shaped: { upstream: u, path: "/p/{x}", body: "{x, l: (.l | join($session.metadata.user_id)), o: (.o | map_values(ascii_downcase | @uri)), size: (.x | gsub(\"[a-z]+\"; \"-\") | length)}" }
   asked: { upstream: u, path: "/p/{x}", recover: { path: "/p/{x}/{session.metadata.user_id}{?l,o*}" } }
   shadow: { upstream: u, path: "/p{?session.metadata.user_id?}{&o*}", method: GET, query: { "session.agent_id": "{session.agent_id}" } }
 `

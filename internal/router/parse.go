@@ -397,6 +397,10 @@ type source struct {
 	data []byte
 }
 
+func (s source) equal(other source) bool {
+	return s.name == other.name && bytes.Equal(s.data, other.data)
+}
+
 func parseFiles(files []source, env Env) (*Table, error) {
 	b := newBuilder(env)
 	for _, f := range files {

@@ -116,20 +116,27 @@ func (m *bodyMaker) make(args []byte, v Values) ([]byte, error) {
 	if int64(len(args)) > m.limit {
 		return nil, argumentErrorf("The arguments are larger than %d bytes.", m.limit)
 	}
-	in, err := jq.Parse(args)
-	if err != nil {
+	var body []byte
+	var failed error
+	if err := jq.Read(args, func(in jq.Input) { body, failed = m.run(in, v) }); err != nil {
 		return nil, unusableArguments(err)
 	}
+	return body, unusableArguments(failed)
+}
+
+func (m *bodyMaker) run(in jq.Input, v Values) ([]byte, error) {
 	output, err := m.program.Run(in, v.call(), v.session())
 	if err != nil {
-		return nil, unusableArguments(err)
+		return nil, err
 	}
 	if m.text && output.IsText() {
 		text, err := output.Text()
-		return []byte(text), unusableArguments(err)
+		if text == "" {
+			return nil, err // no body: an empty one would not outlast the journal
+		}
+		return []byte(text), err
 	}
-	body, err := output.JSON()
-	return body, unusableArguments(err)
+	return output.JSON()
 }
 
 // maxTold bounds, in letters, what a program says of a call.

@@ -28,13 +28,48 @@ type Table struct {
 // files make one table. Relative paths in it begin at the directory of the file
 // that names them. A table with mistakes gives Problems, a file that cannot
 // be read the error of the operating system.
+//
+// The files are read as they were at one moment: what changes while it is read is
+// read again, and in the end an error.
 func Load(path string, env Env) (*Table, error) {
+	files, err := settledFiles(path)
+	if err != nil {
+		return nil, err
+	}
+	return parseFiles(files, env)
+}
+
+// maxReads bounds how often the files of a table are read, until they are the same
+// twice in a row.
+const maxReads = 5
+
+func settledFiles(path string) ([]source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the route table: %w", err)
 	}
+	files, err := readFiles(path, info.IsDir())
+	isPipe := !info.IsDir() && !info.Mode().IsRegular()
+	if err != nil || isPipe {
+		return files, err // a pipe gives what it has once
+	}
+	for range maxReads - 1 {
+		again, err := readFiles(path, info.IsDir())
+		if err != nil {
+			return nil, err
+		}
+		if slices.EqualFunc(files, again, source.equal) {
+			return files, nil
+		}
+		files = again
+	}
+	return nil, fmt.Errorf("read the route table: %s changes while it is read", path)
+}
+
+func readFiles(path string, isDir bool) ([]source, error) {
 	names := []string{path}
-	if info.IsDir() {
+	if isDir {
+		var err error
 		if names, err = visibleFiles(path); err != nil {
 			return nil, fmt.Errorf("read the route table: %w", err)
 		}
@@ -50,7 +85,7 @@ func Load(path string, env Env) (*Table, error) {
 		}
 		files = append(files, source{name, data})
 	}
-	return parseFiles(files, env)
+	return files, nil
 }
 
 // maxFile bounds one file of a table, in bytes: a hundred thousand routes fit.
