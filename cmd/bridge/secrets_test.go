@@ -80,7 +80,10 @@ func parrot(w http.ResponseWriter, r *http.Request) {
 	if user, password, ok := r.BasicAuth(); ok {
 		detail = append(detail, user, password)
 	}
-	answer, _ := json.Marshal(map[string]string{"detail": "m3ssage " + strings.Join(detail, "; ")})
+	answer, err := json.Marshal(map[string]string{"detail": "m3ssage " + strings.Join(detail, "; ")})
+	if err != nil {
+		panic(err)
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusBadRequest)
 	_, _ = w.Write(answer)
@@ -140,11 +143,13 @@ func TestNoSecretOfAnyPlaceIsShownLoggedOrTold(t *testing.T) {
 	}
 	write(t, filepath.Join(b.dir, "routes.yaml"), []byte(strings.ReplaceAll(table, "version: 1", "version: 1\nbad: ${HEADER}")))
 	shown["reload"] = string(o.post(t, "/admin/routes/reload", "").want(t, http.StatusUnprocessableEntity).body)
-	told, repeated := "", 0
+	var texts strings.Builder
+	repeated := 0
 	for _, r := range b.sim.Results(id) {
-		told += r.Error + string(r.Output) + "\n"
+		texts.WriteString(r.Error + string(r.Output) + "\n")
 		repeated += strings.Count(r.Error, "m3ssage")
 	}
+	told := texts.String()
 	if repeated < 6 {
 		t.Errorf("%d services repeated what they were told, want 6 at least: %s", repeated, told)
 	}
@@ -152,9 +157,9 @@ func TestNoSecretOfAnyPlaceIsShownLoggedOrTold(t *testing.T) {
 	if n := strings.Count(told, "[redacted]"); n < 9 {
 		t.Errorf("%d secrets were taken out of what services repeated, want 9 at least: %s", n, told)
 	}
-	maps.Copy(shown, commandsWith(t, b, places))
+	maps.Copy(shown, commandsWith(t, b, places, "of a bad table"))
 	write(t, filepath.Join(b.dir, "routes.yaml"), []byte(strings.ReplaceAll(table, "SERVICE", b.service.URL)))
-	maps.Copy(shown, commandsWith(t, b, places))
+	maps.Copy(shown, commandsWith(t, b, places, "of a good table"))
 	for where, text := range shown {
 		if found := leaks(text); len(found) > 0 {
 			t.Errorf("%s shows the secrets of %v: %.2000s", where, found, text)
@@ -163,7 +168,7 @@ func TestNoSecretOfAnyPlaceIsShownLoggedOrTold(t *testing.T) {
 }
 
 // commandsWith runs the commands that read the table and the environment.
-func commandsWith(t *testing.T, b *bridgeUnderTest, places map[string]string) map[string]string {
+func commandsWith(t *testing.T, b *bridgeUnderTest, places map[string]string, what string) map[string]string {
 	t.Helper()
 	printed := map[string]string{}
 	for _, args := range [][]string{
@@ -178,7 +183,7 @@ func commandsWith(t *testing.T, b *bridgeUnderTest, places map[string]string) ma
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
 		_ = cmd.Run()
-		printed["bridge "+strings.Join(args, " ")] = out.String()
+		printed["bridge "+strings.Join(args, " ")+" "+what] = out.String()
 	}
 	return printed
 }
