@@ -43,7 +43,7 @@ type Program struct {
 	variables []string
 	patterns  map[patternKey]*pattern
 	used      map[string]bool
-	// machines keeps compiled code that nobody uses. Each run has its own: gojq
+	// machines keeps compiled code that nobody uses. Each run has its own: the library
 	// writes to constants of the code that it deletes from.
 	machines sync.Pool
 }
@@ -108,7 +108,7 @@ func (p *Program) Run(in Input, variables ...any) (Output, error) {
 	if err != nil {
 		return Output{}, failureOf(err)
 	}
-	p.machines.Put(m)
+	in.turn.loans = append(in.turn.loans, loan{p, m})
 	return Output{value}, nil
 }
 

@@ -17,6 +17,24 @@ import (
 type Input struct {
 	value any
 	size  int
+	turn  *turn
+}
+
+// turn is one use of an input.
+type turn struct{ loans []loan }
+
+// loan is compiled code that is used in a turn: what it gives may be a constant of
+// it, so that nobody else may run it before that has been read.
+type loan struct {
+	of      *Program
+	machine *machine
+}
+
+func (t *turn) end() {
+	for _, l := range t.loans {
+		l.of.machines.Put(l.machine)
+	}
+	<-turns
 }
 
 // What an input is refused for.
@@ -44,9 +62,10 @@ func Read(text []byte, use func(Input)) error {
 		return err
 	}
 	turns <- struct{}{}
-	defer func() { <-turns }()
+	t := &turn{}
+	defer t.end()
 	in, err := parse(text)
-	if err == nil {
+	if in.turn = t; err == nil {
 		use(in)
 	}
 	return err
