@@ -1,6 +1,19 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"functionbridge/internal/router"
+)
+
+func parseTable(t *testing.T, text string) *router.Table {
+	t.Helper()
+	table, err := router.Parse("routes.yaml", []byte(text), router.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
 
 // metric adds up what a metric counts where one of its labels has a value.
 func (l *line) metric(t *testing.T, name, label string) (sum float64) {
