@@ -307,3 +307,45 @@ func TestCallThatBringsTheBridgeDownAtOnceIsGivenUp(t *testing.T) {
 		return
 	}
 }
+
+// In an outage of the journal an idempotent call does not run ahead of its row
+// either, and a call that was stopped for it goes on without anybody's asking.
+func TestCallsWaitOutAFullDiskAndGoOnByThemselves(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "16m")
+	table := "version: 1\ndefaults: {timeout: 2s}\nroutes: {pay: SERVICE/pay, look: {url: SERVICE/look, idempotent: true}}\n"
+	b := startBridge(t, agentsim.Kind(), table, ok, func(s *settings) {
+		s.DatabasePath, s.ResyncInterval = filepath.Join(disk, "bridge.db"), time.Hour
+	})
+	first, second := b.sim.CreateSession(agentsim.SessionSpec{}), b.sim.CreateSession(agentsim.SessionSpec{})
+	for _, id := range []string{first, second} {
+		if err := b.daemon.sessions.Follow(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.sim.WaitStreams(t.Context(), id, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ballast := filepath.Join(disk, "ballast")
+	fill(t, ballast)
+	// The first is taken before the outage is known: its row is what shows it.
+	large := `{"memo":"` + strings.Repeat("x", 1<<20) + `"}`
+	paid := journal.Key{SessionID: first, TurnID: b.sim.Play(first, agentsim.Step{agentsim.Call("pay", large).WithID("c1")}), CallID: "c1"}
+	b.waitReadiness(t, http.StatusServiceUnavailable)
+	looked := journal.Key{SessionID: second, TurnID: b.sim.Play(second, agentsim.Step{agentsim.Call("look", large).WithID("c2")}), CallID: "c2"}
+	<-time.After(3 * time.Second) // longer than the timeout of the calls
+	for _, path := range []string{"/pay", "/look"} {
+		if n := len(b.service.received(path)); n != 0 {
+			t.Errorf("%d requests to %s left without a record", n, path)
+		}
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	for key, path := range map[journal.Key]string{paid: "/pay", looked: "/look"} {
+		b.waitState(t, key, journal.Confirmed)
+		if n := len(b.service.received(path)); n != 1 {
+			t.Errorf("the service got %d requests to %s", n, path)
+		}
+	}
+}
