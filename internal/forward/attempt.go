@@ -95,7 +95,7 @@ func (d *delivery) attempt(ctx context.Context) *attempt {
 	d.mayHaveLeft, d.sentAt = true, time.Now()
 	a := d.transact(ctx, &d.message, d.deadline, d.judge)
 	d.mayHaveLeft = !a.fate.unprocessed
-	a.circuit = d.f.limits.judge(&turn, finding(ctx, a, a.outcome.Failure))
+	a.circuit = d.f.limits.judge(&turn, d.finding(ctx, a, a.outcome.Failure))
 	a.outcome = againAfter(a.outcome, a.circuit)
 	d.report(ctx, a)
 	return a

@@ -22,8 +22,10 @@ var (
 )
 
 // finding is what an attempt, whose outcome is of a kind, tells about its service.
-func finding(ctx context.Context, a *attempt, kind journal.Kind) error {
-	if a.fault != faultNone && errors.Is(ctx.Err(), context.Canceled) {
+func (d *delivery) finding(ctx context.Context, a *attempt, kind journal.Kind) error {
+	switch {
+	case a.fault == faultNone:
+	case a.fault == faultNoSecret, errors.Is(ctx.Err(), context.Canceled), d.wasHurried(a):
 		return errNothingLearned
 	}
 	switch kind {
@@ -33,6 +35,14 @@ func finding(ctx context.Context, a *attempt, kind journal.Kind) error {
 		journal.Rejected, journal.BadReply, journal.TooLarge, journal.UnknownFunction, journal.Internal:
 	}
 	return nil
+}
+
+// wasHurried reports whether an attempt timed out that had less than half of the
+// usual time, because its call had waited so long: under a rush of calls a service
+// that works would be taken for one that fails.
+func (d *delivery) wasHurried(a *attempt) bool {
+	timedOut := a.fault == faultTimeout || a.fault == faultConnectTimeout
+	return timedOut && a.took < d.route.AttemptTimeout/2
 }
 
 // probePatience is when to come back while a probe is under way.

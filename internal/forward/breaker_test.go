@@ -279,6 +279,60 @@ func TestCallsThatWaitAreAnsweredWhenTheCircuitOpens(t *testing.T) {
 	}
 }
 
+// They are answered also when they wait for something else than the requests that
+// failed.
+func TestCallsThatWaitForTheirRouteAreAnsweredWhenTheUpstreamFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fallIll(t, fmt.Sprintf(circuits, threeFailures, ", max_concurrent: 1"))
+		defer s.end()
+		s.lasts.Store(int64(time.Minute))
+		all := s.inSession(t.Context(), 4, "act", "sess_1")
+		pass(10 * time.Second)
+		s.lasts.Store(0)
+		s.status.Store(500)
+		for range 3 {
+			s.come(t.Context(), "other", "sess_1")
+		}
+		s.calls.Wait()
+		for i, e := range all {
+			if i == 0 && !e.Success || i > 0 && (e.Error != circuitSays+"30 s." || e.took != 10*time.Second) {
+				t.Errorf("call %d: %+v", i, e)
+			}
+		}
+	})
+}
+
+// Calls that wait while the circuit may be tried are answered when one of them
+// tries it.
+func TestCallsThatWaitAreAnsweredWhenAProbeGoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fallIll(t, fmt.Sprintf(circuits, threeFailures, ", max_concurrent: 1"))
+		defer s.end()
+		s.lasts.Store(int64(time.Minute))
+		s.come(t.Context(), "act", "sess_1") // keeps the only place of its route
+		s.lasts.Store(0)
+		s.status.Store(500)
+		for range 3 {
+			s.come(t.Context(), "other", "sess_1")
+		}
+		pass(40 * time.Second)
+		s.lasts.Store(int64(2 * time.Second))
+		s.status.Store(200)
+		all := s.inSession(t.Context(), 4, "act", "sess_1")
+		s.calls.Wait()
+		if e := all[0]; !e.Success || e.took != 22*time.Second {
+			t.Errorf("probe = %+v", e)
+		}
+		for _, e := range all[1:] {
+			if e.Error != circuitSays+"5 s." || e.took != 20*time.Second || e.sendings != 0 {
+				t.Errorf("beside the probe: %+v", e)
+			}
+		}
+	})
+}
+
 // What tells nothing of the service changes nothing: the next call is the probe.
 func TestAProbeThatTellsNothingMakesRoomForTheNext(t *testing.T) {
 	t.Parallel()
@@ -323,6 +377,30 @@ func TestAProbeThatTellsNothingMakesRoomForTheNext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A service that works is not given up because calls come to it with little time
+// left.
+func TestTimeoutsOfHurriedAttemptsOpenNoCircuit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		yaml := strings.Replace(fmt.Sprintf(circuits, "", ", max_concurrent: 1, circuit_breaker: { failures: 1 }"), "300s", "10s", 1)
+		s := fallIll(t, yaml)
+		defer s.end()
+		s.lasts.Store(int64(4 * time.Second))
+		all := s.inSession(t.Context(), 3, "act", "sess_1")
+		s.calls.Wait()
+		if e := all[2]; e.Failure != journal.Timeout || e.sendings != 1 || e.took != 10*time.Second {
+			t.Errorf("the hurried call: %+v", e)
+		}
+		if e := s.act(t.Context()); !e.Success {
+			t.Errorf("outcome = %+v", e)
+		}
+		s.lasts.Store(int64(time.Minute))
+		if e := s.act(t.Context()); e.Failure != journal.Timeout || !s.opened() {
+			t.Errorf("outcome = %+v", e)
+		}
+	})
 }
 
 // Calls that were stopped while the service was slow are no failures of it.

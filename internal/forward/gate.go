@@ -281,28 +281,25 @@ func (p *passage) makeRoom(session string, now time.Time, patience time.Duration
 }
 
 // fullGate is the gate at which one more call cannot wait, nil when it can, and
-// how many wait there. A call waits for its upstream when its route would let
-// it go.
+// how many wait there: those whom the gate itself does not let go. A call waits
+// for its upstream when its route would let it go.
 func (p *passage) fullGate(now time.Time) (*gate, int) {
-	route := p.gates[0]
-	if waiting := route.waiting - route.free(now); route.queued && waiting >= route.maxQueue {
-		return route, max(waiting, 0)
+	for i, g := range p.limited() {
+		if !g.queued {
+			continue
+		}
+		waiting := g.waiting
+		if i > 0 {
+			waiting = 0
+			for _, other := range g.passages {
+				waiting += other.waitsAt(g, now)
+			}
+		}
+		if waiting -= g.free(now); waiting >= g.maxQueue {
+			return g, max(waiting, 0)
+		}
 	}
-	if !p.hasService {
-		return nil, 0
-	}
-	service := p.gates[1]
-	if !service.queued || service.free(now) > 0 {
-		return nil, 0
-	}
-	waiting := 0
-	for _, other := range service.passages {
-		waiting += other.waitsAt(service, now)
-	}
-	if waiting < service.maxQueue {
-		return nil, 0
-	}
-	return service, waiting
+	return nil, 0
 }
 
 // greediest is the last call of the session that has most calls waiting in one

@@ -1,9 +1,11 @@
 package forward_test
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -263,6 +265,85 @@ func TestOnlyRequestsTakeTokens(t *testing.T) {
 		}
 		if o, _ := c.run(t, "act", `{}`); !o.Success {
 			t.Errorf("outcome = %+v", o)
+		}
+	})
+}
+
+// A call that comes at the moment of a token does not take it from one that waits.
+func TestNobodyOvertakesAtTheMomentOfAToken(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"route", "upstream"} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var served []string
+				c := gather(t, 16, patience+ofRate(where, "1/s"), func(r *http.Request) {
+					mu.Lock()
+					defer mu.Unlock()
+					served = append(served, r.Header.Get("Bridge-Call-Id"))
+				})
+				defer c.end()
+				var come sync.WaitGroup
+				for i := range 40 {
+					come.Go(func() {
+						time.Sleep(time.Duration(i/4) * time.Second) // fake clock
+						call := c.call("act", `{}`)
+						call.CallID = fmt.Sprintf("call_%d", i/4)
+						if o, err := c.Forward(t.Context(), call, journal.Session{}, &recorder{}); !o.Success {
+							t.Errorf("outcome = %+v, %v", o, err)
+						}
+					})
+				}
+				come.Wait()
+				if !slices.IsSorted(served) {
+					t.Errorf("served %s", served)
+				}
+			})
+		})
+	}
+}
+
+// Nor do the calls of another route that has just had its turn.
+func TestRoutesTakeTurnsAtTheRateOfTheirUpstream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		yaml := patience + "upstreams:\n  u: { url: \"http://u.test\", rate_limit: 1/s }\nroutes:\n  waits: { upstream: u, path: / }\n  comes: { upstream: u, path: / }\n"
+		c := gather(t, 16, yaml, atOnce)
+		defer c.end()
+		var come sync.WaitGroup
+		for i := range 20 {
+			come.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second) // fake clock
+				c.run(t, "comes", `{}`)
+			})
+		}
+		c.inSession(t.Context(), 8, "waits", "waiting")
+		come.Wait()
+		c.calls.Wait()
+		if n := strings.Count(strings.Join(strings.Fields(c.served())[:16], " "), "waiting"); n < 7 {
+			t.Errorf("%d of 16 turns for those who waited: %s", n, c.served())
+		}
+	})
+}
+
+// When the turn of a call would come depends on the turns of the other routes.
+func TestATurnIsForetoldAmongTheRoutesOfAnUpstream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		yaml := "defaults: { timeout: 10s }\nupstreams:\n  u: { url: \"http://u.test\", rate_limit: 1/s }\nroutes:\n  a: { upstream: u, path: / }\n  b: { upstream: u, path: / }\n"
+		c := gather(t, 16, yaml, atOnce)
+		defer c.end()
+		c.inSession(t.Context(), 10, "a", "a")
+		b := c.inSession(t.Context(), 5, "b", "b")
+		c.calls.Wait()
+		for i, e := range b[:4] {
+			if want := time.Duration(2*i+1) * time.Second; !e.Success || e.took != want {
+				t.Errorf("call %d: %+v, want it after %s", i, e, want)
+			}
+		}
+		if e := b[4]; !strings.HasSuffix(e.Error, "Try again after 10 s.") || e.took != 0 {
+			t.Errorf("the last call: %+v", e)
 		}
 	})
 }

@@ -190,7 +190,7 @@ func (q *inquiry) once(ctx context.Context) (*attempt, verdict) {
 	q.questions++
 	v := verdictNone
 	a := q.transact(ctx, &q.message, q.over, func(a *attempt) { v = q.judge(a) })
-	q.f.limits.judge(&turn, finding(ctx, a, a.kind()))
+	q.f.limits.judge(&turn, q.finding(ctx, a, a.kind()))
 	q.report(ctx, a, v)
 	return a, v
 }

@@ -341,6 +341,80 @@ func TestSessionsTakeTurns(t *testing.T) {
 	})
 }
 
+// What waits for its own route takes no place in the queue of the upstream, and
+// makes no room there.
+func TestTheQueueOfAnUpstreamIsForThoseWhoWaitForIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		yaml := patience + "upstreams:\n  u: { url: \"http://u.test\", max_concurrent: 2, max_queue: 3 }\nroutes:\n  a: { upstream: u, path: /, max_concurrent: 1 }\n  b: { upstream: u, path: / }\n"
+		c := gather(t, 16, yaml, lasting(time.Second))
+		defer c.end()
+		a := c.inSession(t.Context(), 9, "a", "sess_1")
+		b := c.inSession(t.Context(), 4, "b", "sess_1")
+		e := c.come(t.Context(), "b", "sess_1")
+		if want := "b was not called, because it is overloaded: 3 calls wait already. "; e.Failure != journal.Unavailable || !strings.HasPrefix(e.Error, want) {
+			t.Errorf("outcome = %+v, want %s", e, want)
+		}
+		b = append(b, c.come(t.Context(), "b", "sess_2")) // in the place of one of sess_1
+		c.calls.Wait()
+		for i, e := range append(a, b...) {
+			if e.Success != (i != 9+3) {
+				t.Errorf("call %d: %+v", i, e)
+			}
+		}
+	})
+}
+
+// Where the table's limits would let a call go, it waits for BRIDGE_MAX_CALLS, and
+// max_queue does not count it.
+func TestMaxQueueCountsWhoWaitsForTheTablesLimits(t *testing.T) {
+	t.Parallel()
+	for name, limits := range map[string][2]string{
+		"route":    {"", "max_concurrent: 5, max_queue: 0"},
+		"upstream": {"max_concurrent: 5, max_queue: 0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				yaml := patience + "upstreams:\n  u: { url: \"http://u.test\", " + limits[0] + " }\nroutes:\n  act: { upstream: u, path: /, " + limits[1] + " }\n"
+				c := gather(t, 2, yaml, lasting(time.Second))
+				defer c.end()
+				all := c.inSession(t.Context(), 7, "act", "sess_1")
+				c.calls.Wait()
+				for i, e := range all {
+					if e.Success != (i < 5) {
+						t.Errorf("call %d: %+v", i, e)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Where the sessions have equally many calls in a full queue, nobody makes room.
+func TestAFullQueueOfEqualsStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := gather(t, 16, patience+"routes:\n  act: { url: \"http://u.test\", max_concurrent: 1, max_queue: 3 }\n", lasting(time.Second))
+		defer c.end()
+		var all []*ended
+		for i := range 4 {
+			all = append(all, c.come(t.Context(), "act", fmt.Sprintf("sess_%d", i)))
+		}
+		for i := range 5 {
+			if e := c.come(t.Context(), "act", fmt.Sprintf("sess_%d", i)); e.Failure != journal.Unavailable {
+				t.Errorf("outcome = %+v", e)
+			}
+		}
+		c.calls.Wait()
+		for i, e := range all {
+			if want := time.Duration(i+1) * time.Second; !e.Success || e.took != want {
+				t.Errorf("call %d: %+v", i, e)
+			}
+		}
+	})
+}
+
 // The routes of an upstream take turns as well.
 func TestRoutesOfAnUpstreamTakeTurns(t *testing.T) {
 	t.Parallel()
@@ -442,34 +516,6 @@ func TestACallThatIsStoppedWhileItWaitsIsLeftPending(t *testing.T) {
 		c.calls.Wait()
 		if !last.Success || last.took != 2*time.Second {
 			t.Errorf("the next = %+v", last)
-		}
-	})
-}
-
-// A turn that comes with the deadline leaves no place taken.
-func TestATurnThatComesWithTheDeadlineIsGivenBack(t *testing.T) {
-	t.Parallel()
-	yaml := "routes:\n  act: { url: \"http://u.test\", max_concurrent: 1, timeout: 10s, idempotent: true, retry: { attempts: 1 } }\n"
-	hold := func(r *http.Request) {
-		if r.Header.Get("Bridge-Session-Id") == "slow" {
-			forever(r)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		c := gather(t, 4, yaml, hold)
-		defer c.end()
-		for range 50 {
-			for _, e := range c.inSession(t.Context(), 3, "act", "slow") {
-				defer func() {
-					if e.Success || e.took != 10*time.Second {
-						t.Errorf("outcome = %+v", e)
-					}
-				}()
-			}
-			c.calls.Wait()
-			if e := c.come(t.Context(), "act", "quick"); !e.Success || e.took != 0 {
-				t.Fatalf("the next call: %+v", e)
-			}
 		}
 	})
 }
