@@ -58,47 +58,51 @@ func TestOperationsThatExplodeAreStopped(t *testing.T) {
 	zeros := func(n int) string { return "[" + strings.Repeat("0,", n) + "0]" }
 	letters := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
 	for program, input := range map[string]string{
-		`.a * .b`:                                          `{"a":` + letters(1000) + `,"b":1e9}`,
-		`.b * .a`:                                          `{"a":` + letters(1000) + `,"b":1e9}`,
-		`.a *= .b`:                                         `{"a":` + letters(1000) + `,"b":1e9}`,
-		`. as {$a, $b} | $a * ($b | tonumber)`:             `{"a":` + letters(1000) + `,"b":"2000000000"}`,
-		`.list[.n] = 1`:                                    `{"list":[],"n":500000000}`,
-		`.list[.n] |= 1`:                                   `{"list":[],"n":500000000}`,
-		`.list[.n] += 1`:                                   `{"list":[],"n":500000000}`,
-		`setpath(["list", .n]; 1)`:                         `{"list":[],"n":500000000}`,
-		`getpath(["list", .n]) = 1`:                        `{"list":[],"n":500000000}`,
-		`.n as $n | .list | nth($n) = 1`:                   `{"list":[],"n":500000000}`,
-		`.n as $n | pick(.list[$n])`:                       `{"list":[],"n":500000000}`,
-		`transpose`:                                        `[` + zeros(kib256/4) + strings.Repeat(",[]", kib256/6) + `]`,
-		`.sep as $s | .list | join($s)`:                    `{"list":` + zeros(kib256/4) + `,"sep":` + letters(kib256/2) + `}`,
-		`.a - .b`:                                          `{"a":[` + strings.Repeat("1,", kib256/4) + `1],"b":` + zeros(kib256/4) + `}`,
-		`.a as $a | .b | contains($a)`:                     `{"a":[` + strings.Repeat("1,", kib256/4) + `1],"b":` + zeros(kib256/4) + `}`,
-		`.a as $a | .b | indices($a)`:                      `{"a":[` + strings.Repeat("0,", kib256/8) + `1],"b":` + zeros(kib256/4) + `}`,
-		`.text as $t | [limit(.n; repeat($t))] | add`:      `{"text":` + letters(kib256) + `,"n":100000}`,
-		`.text as $t | [limit(.n; repeat($t))] | sort`:     `{"text":` + letters(kib256) + `,"n":100000}`,
-		`reduce range(.n) as $i ("x"; . + .)`:              `{"n":64}`,
-		`reduce range(.n) as $i ([0]; . + .)`:              `{"n":64}`,
-		`reduce range(.n) as $i ({}; . + {"\($i)": .})`:    `{"n":1000000}`,
-		`reduce range(.n) as $i (3; . * .)`:                `{"n":64}`,
-		`reduce range(.n) as $i ("'"; @sh)`:                `{"n":64}`,
-		`reduce range(.n) as $i ("\""; tojson)`:            `{"n":64}`,
-		`reduce range(.n) as $i ("x"; "\(.)\(.)")`:         `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .])`:               `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | tojson`:      `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | . == .`:      `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | flatten`:     `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | unique`:      `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | [.] - [.]`:   `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | error(.)`:    `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | del(.[0])`:   `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | group_by(.)`: `{"n":64}`,
-		`reduce range(.n) as $i (0; [., .]) | IN(.)`:       `{"n":64}`,
-		`reduce range(.n) as $i (0; [.]) | tojson`:         `{"n":5000000}`,
-		`reduce range(.n) as $i (0; [.])`:                  `{"n":5000000}`,
-		`reduce range(.n) as $i (0; [.]) | . == [0]`:       `{"n":5000000}`,
-		`[combinations(.n)]`:                               `{"n":1000000000}`,
-		`.re as $re | .text | test($re)`:                   `{"re":"(x{1,30}){1,30}(y{1,30}){1,30}z","text":"` + strings.Repeat("xy", kib256/2) + `"}`,
-		`.format as $f | 1425599507 | strftime($f)`:        `{"format":"` + strings.Repeat("%999Y", kib256/5) + `"}`,
+		`.a * .b`:                                                  `{"a":` + letters(1000) + `,"b":1e9}`,
+		`.b * .a`:                                                  `{"a":` + letters(1000) + `,"b":1e9}`,
+		`.a *= .b`:                                                 `{"a":` + letters(1000) + `,"b":1e9}`,
+		`. as {$a, $b} | $a * ($b | tonumber)`:                     `{"a":` + letters(1000) + `,"b":"2000000000"}`,
+		`.list[.n] = 1`:                                            `{"list":[],"n":500000000}`,
+		`.list[.n] |= 1`:                                           `{"list":[],"n":500000000}`,
+		`.list[.n] += 1`:                                           `{"list":[],"n":500000000}`,
+		`setpath(["list", .n]; 1)`:                                 `{"list":[],"n":500000000}`,
+		`getpath(["list", .n]) = 1`:                                `{"list":[],"n":500000000}`,
+		`.n as $n | .list | nth($n) = 1`:                           `{"list":[],"n":500000000}`,
+		`.n as $n | pick(.list[$n])`:                               `{"list":[],"n":500000000}`,
+		`transpose`:                                                `[` + zeros(kib256/4) + strings.Repeat(",[]", kib256/6) + `]`,
+		`.sep as $s | .list | join($s)`:                            `{"list":` + zeros(kib256/4) + `,"sep":` + letters(kib256/2) + `}`,
+		`.a - .b`:                                                  `{"a":[` + strings.Repeat("1,", kib256/4) + `1],"b":` + zeros(kib256/4) + `}`,
+		`.a as $a | .b | contains($a)`:                             `{"a":[` + strings.Repeat("1,", kib256/4) + `1],"b":` + zeros(kib256/4) + `}`,
+		`.a as $a | .b | indices($a)`:                              `{"a":[` + strings.Repeat("0,", kib256/8) + `1],"b":` + zeros(kib256/4) + `}`,
+		`.text as $t | [limit(.n; repeat($t))] | add`:              `{"text":` + letters(kib256) + `,"n":100000}`,
+		`.text as $t | [limit(.n; repeat($t))] | sort`:             `{"text":` + letters(kib256) + `,"n":100000}`,
+		`reduce range(.n) as $i ("x"; . + .)`:                      `{"n":64}`,
+		`reduce range(.n) as $i ([0]; . + .)`:                      `{"n":64}`,
+		`reduce range(.n) as $i ({}; . + {"\($i)": .})`:            `{"n":1000000}`,
+		`reduce range(.n) as $i (3; . * .)`:                        `{"n":64}`,
+		`reduce range(.n) as $i ("'"; @sh)`:                        `{"n":64}`,
+		`reduce range(.n) as $i ("\""; tojson)`:                    `{"n":64}`,
+		`reduce range(.n) as $i ("x"; "\(.)\(.)")`:                 `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .])`:                       `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | tojson`:              `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | . == .`:              `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | flatten`:             `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | unique`:              `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | [.] - [.]`:           `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | error(.)`:            `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | del(.[0])`:           `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | group_by(.)`:         `{"n":64}`,
+		`reduce range(.n) as $i (0; [., .]) | IN(.)`:               `{"n":64}`,
+		`reduce range(.n) as $i (0; [.]) | tojson`:                 `{"n":5000000}`,
+		`reduce range(.n) as $i (0; [.])`:                          `{"n":5000000}`,
+		`reduce range(.n) as $i (0; [.]) | . == [0]`:               `{"n":5000000}`,
+		`.text as $t | [range(.n) as $i | $t + "x"] | length`:      `{"text":` + letters(kib256) + `,"n":100000}`,
+		`.n as $n | .list as $l | [range($n) | $l + [1]] | length`: `{"list":` + zeros(kib256/4) + `,"n":100000}`,
+		`[foreach range(.n) as $i (.text; . + "x"; .)] | length`:   `{"text":` + letters(kib256) + `,"n":100000}`,
+		`def f(n): if n == 0 then "" else (. + "x" | f(n - 1)) + "" end; .n as $n | .text | f($n)`: `{"text":` + letters(kib256) + `,"n":100000}`,
+		`[combinations(.n)]`:                        `{"n":1000000000}`,
+		`.re as $re | .text | test($re)`:            `{"re":"(x{1,30}){1,30}(y{1,30}){1,30}z","text":"` + strings.Repeat("xy", kib256/2) + `"}`,
+		`.format as $f | 1425599507 | strftime($f)`: `{"format":"` + strings.Repeat("%999Y", kib256/5) + `"}`,
 		`[paths]`: "[" + strings.Repeat(strings.Repeat("[", 900)+strings.Repeat("]", 900)+",", kib256/1800) + "0]",
 	} {
 		stoppedWithin(t, generous, program, input)
@@ -130,6 +134,14 @@ func TestLargeInputsAreWorkedOn(t *testing.T) {
 		`.items | del(.[].note) | map(has("note")) | any`:                           `false`,
 		`[.items[].tags[]] | unique`:                                                `["a","b"]`,
 		`.items | map(.id) | . as $all | [range(0; length; 100)] | map($all[.])[1]`: `100`,
+		`reduce .items[] as $i ({}; .[$i.name] = $i.id) | length`:                   `500`,
+		`reduce .items[] as $i ({}; . + {($i.name): $i.id}) | length`:               `500`,
+		`reduce .items[] as $i (""; . + $i.name + ",") | length`:                    `4390`,
+		`reduce range(700) as $i ({}; .["k\($i)"] = $i) | length`:                   `700`,
+		`reduce range(700) as $i ([]; .[$i] = $i) | length`:                         `700`,
+		`reduce range(1500) as $i ([]; . + [$i]) | length`:                          `1500`,
+		`reduce range(20) as $i (.; del(.items[0])) | .items | length`:              `480`,
+		`.items as $all | [.items[] | select(. == $all[3])] | length`:               `1`,
 		`.items | tojson | length`:                                                  `47171`,
 	} {
 		got, err := run(t, program, list)
@@ -197,7 +209,7 @@ func hostileInputs() map[string]string {
 }
 
 // measure is the highest peak of a program on all hostile inputs.
-func measure(t *testing.T, text string) (worst uint64, input string) {
+func measure(t *testing.T, text string) (worst uint64, of string) {
 	t.Helper()
 	program := compile(t, text)
 	for name, input := range hostileInputs() {
@@ -205,10 +217,10 @@ func measure(t *testing.T, text string) (worst uint64, input string) {
 			_, _ = on(program, input, map[string]any{"id": "call_1"}) // what is refused was made all the same
 		})
 		if peak > worst {
-			worst, input = peak, name
+			worst, of = peak, name
 		}
 	}
-	return worst, input
+	return worst, of
 }
 
 func TestNoInputMakesAProgramTakeMuchMemory(t *testing.T) {

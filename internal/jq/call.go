@@ -57,7 +57,6 @@ func (g *guard) unknown(f *gojq.Func) {
 			arities = append(arities, string(rune('0'+args)))
 		}
 	}
-	g.failed = true
 	if len(arities) > 0 {
 		arguments := "arguments"
 		if len(arities) == 1 && arities[0] == "1" {
@@ -66,7 +65,7 @@ func (g *guard) unknown(f *gojq.Func) {
 		g.mistakef(at, "the function %s takes %s %s, not %d", f.Name, strings.Join(arities, " or "), arguments, len(f.Args))
 		return
 	}
-	g.problems = append(g.problems, Problem{Offset: at, Message: "there is no function " + shorten(f.Name), Word: f.Name, Known: names()})
+	g.mistake(Problem{Offset: at, Message: "there is no function " + shorten(f.Name), Word: f.Name, Known: names()})
 }
 
 // apply puts the counts of a rule around a call.

@@ -54,6 +54,26 @@ func (m *machine) deep(v any, times int64) error {
 	return m.charge((m.left/times - w.left) * times)
 }
 
+// work counts a value with all that is in it where nothing is made of it, but all
+// of it is looked at: a quarter.
+func (m *machine) work(values ...any) error {
+	for _, v := range values {
+		w := weigher{left: m.left * 4}
+		switch {
+		case w.add(v, 0):
+		case w.tooDeep:
+			return failf("a value nests too deep")
+		}
+		if err := m.charge((m.left*4-w.left)/4 + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// worked counts the input so.
+func worked(m *machine, in any, _ []any) error { return m.work(in) }
+
 // weigher adds values up until there is nothing left.
 type weigher struct {
 	left    int64
@@ -110,7 +130,7 @@ func sorted(m *machine, in any, _ []any) error {
 	if err := m.charge(perElement * int64(length(in))); err != nil {
 		return err
 	}
-	return m.deep(in, 8)
+	return m.deep(in, 2)
 }
 
 func length(v any) int {
@@ -246,8 +266,11 @@ func pathed(m *machine, in any, args []any) error {
 			}
 		}
 	}
-	return m.charge(flat(in))
+	return m.extend(flat(in), 0)
 }
+
+// assigned counts the copy that setting a part of a value makes.
+func assigned(m *machine, in any, _ []any) error { return m.extend(flat(in), perElement) }
 
 // calculated counts what an operator makes.
 func calculated(op gojq.Operator) count {
@@ -255,7 +278,7 @@ func calculated(op gojq.Operator) count {
 		left, right := args[0], args[1]
 		switch op {
 		case gojq.OpAdd:
-			return m.charge(flat(left) + flat(right))
+			return m.extend(flat(left), flat(right))
 		case gojq.OpMul:
 			return m.multiply(left, right)
 		case gojq.OpDiv:
@@ -274,10 +297,7 @@ func (m *machine) compare(left, right any) error {
 	if length(left) == 0 || length(right) == 0 {
 		return nil
 	}
-	if err := m.deep(left, 1); err != nil {
-		return err
-	}
-	return m.deep(right, 1)
+	return m.work(left, right)
 }
 
 func (m *machine) subtract(left, right any) error {

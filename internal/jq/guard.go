@@ -38,8 +38,16 @@ func newGuard(text string) *guard {
 }
 
 func (g *guard) mistakef(offset int, format string, args ...any) {
+	g.mistake(Problem{Offset: offset, Message: fmt.Sprintf(format, args...)})
+}
+
+// mistake keeps a problem, once: a word is found where it stands first.
+func (g *guard) mistake(p Problem) {
 	g.failed = true
-	g.problems = append(g.problems, Problem{Offset: offset, Message: fmt.Sprintf(format, args...)})
+	known := func(other Problem) bool { return other.Offset == p.Offset && other.Message == p.Message }
+	if !slices.ContainsFunc(g.problems, known) {
+		g.problems = append(g.problems, p)
+	}
 }
 
 func (g *guard) query(q *gojq.Query) {
@@ -238,8 +246,7 @@ func (g *guard) index(i *gojq.Index) {
 	case i.IsSlice:
 		g.query(i.Start)
 		g.query(i.End)
-	case i.Start != nil && isLiteral(i.Start):
-	case i.Start != nil && g.kind(i.Start) == constant:
+	case i.Start != nil && isWritten(i.Start):
 		if n, known := number(i.Start); known && n > maxIndex {
 			g.mistakef(-1, ".[%s]: no array is so long here", shorten(i.Start.String()))
 		}
@@ -255,7 +262,7 @@ func (g *guard) string(s *gojq.String) {
 		return
 	}
 	for i, part := range s.Queries {
-		if part.Term != nil && part.Term.Str != nil && part.Term.Type == gojq.TermTypeString {
+		if isWritten(part) {
 			continue
 		}
 		g.query(part)
@@ -275,7 +282,7 @@ func (g *guard) format(t *gojq.Term) {
 func (g *guard) object(t *gojq.Term) {
 	constants := true
 	for _, kv := range t.Object.KeyVals {
-		constants = constants && kv.Key != "" && kv.Val != nil && g.kind(kv.Val).isScalar()
+		constants = constants && kv.Key != "" && isWritten(kv.Val)
 		g.string(kv.KeyString)
 		g.query(kv.KeyQuery)
 		g.query(kv.Val)
@@ -290,7 +297,7 @@ func (g *guard) object(t *gojq.Term) {
 
 func (g *guard) array(t *gojq.Term) {
 	items := t.Array.Query
-	if items == nil || g.allConstant(items) {
+	if items == nil || allWritten(items) {
 		return
 	}
 	g.warnOfLength(items)
@@ -298,15 +305,15 @@ func (g *guard) array(t *gojq.Term) {
 	t.Array.Query = pipe(paren(items), g.ours("each:element"))
 }
 
-// allConstant says that a query is a list of constants, which costs nothing.
-func (g *guard) allConstant(q *gojq.Query) bool {
+// allWritten says that a query is a list of constants, which costs nothing.
+func allWritten(q *gojq.Query) bool {
 	for q.Term == nil && q.Op == gojq.OpComma && len(q.FuncDefs) == 0 {
-		if !g.kind(q.Right).isScalar() {
+		if !isWritten(q.Right) {
 			return false
 		}
 		q = q.Left
 	}
-	return g.kind(q).isScalar()
+	return isWritten(q)
 }
 
 // warnOfLength tells of [range(1000000000)], which is always stopped.

@@ -130,12 +130,26 @@ func number(q *gojq.Query) (value float64, ok bool) {
 	}
 }
 
-// isLiteral says that a query is a string without \(…) in it.
-func isLiteral(q *gojq.Query) bool {
-	_, ok := literal(q)
-	return ok
+// isWritten says that a query is one constant as it is written.
+func isWritten(q *gojq.Query) bool {
+	if _, isText := literal(q); isText {
+		return true
+	}
+	if _, isNumber := number(q); isNumber {
+		return true
+	}
+	if q == nil || q.Term == nil || len(q.Term.SuffixList) > 0 || len(q.FuncDefs) > 0 {
+		return false
+	}
+	switch q.Term.Type {
+	case gojq.TermTypeNull, gojq.TermTypeTrue, gojq.TermTypeFalse:
+		return true
+	default:
+		return false
+	}
 }
 
+// literal is a string without \(…) in it.
 func literal(q *gojq.Query) (value string, ok bool) {
 	if q == nil || q.Term == nil || q.Term.Type != gojq.TermTypeString || len(q.Term.SuffixList) > 0 || q.Term.Str.Queries != nil {
 		return "", false

@@ -3,6 +3,8 @@ package jq
 import (
 	"fmt"
 	"reflect"
+	"runtime"
+	"runtime/metrics"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -17,10 +19,13 @@ type machine struct {
 
 	// left is how many bytes the run may still make.
 	left     int64
+	copied   int64
 	steps    int
 	deadline time.Time
 	// stopped is why the run was ended.
 	stopped *RunError
+	// heap is what all memory of the process was when it was looked at first.
+	heap uint64
 	// highest is the highest index of an array that was counted.
 	highest int
 	running gojq.Iter
@@ -48,7 +53,7 @@ func (p *Program) build() (*machine, error) {
 
 func (m *machine) begin(inputSize int) {
 	m.left = freeWork + workByByte*int64(inputSize)
-	m.steps, m.highest, m.stopped = 0, 0, nil
+	m.steps, m.highest, m.copied, m.heap, m.stopped = 0, 0, 0, 0, nil
 	m.deadline = time.Now().Add(MaxTime)
 }
 
@@ -102,6 +107,48 @@ func (m *machine) charge(size int64) error {
 		return m.stopped
 	}
 	return nil
+}
+
+const (
+	// A copy that is extended takes the place of what it was made of, as a rule, so
+	// that it counts by a sixteenth. Programs that keep each of them are found by the
+	// memory of the process, which is looked at whenever so much was copied.
+	copyShare  = 16
+	copiedMuch = 32 << 20
+	// maxGrowth is how much that memory may grow.
+	maxGrowth = 96 << 20
+)
+
+// extend counts a copy of so many bytes with more added to it.
+func (m *machine) extend(size, more int64) error {
+	if m.copied += size; m.copied > copiedMuch {
+		m.copied = 0
+		m.lookAtMemory()
+	}
+	return m.charge(size/copyShare + more)
+}
+
+// lookAtMemory ends a run that keeps what it copies. The memory of the process is
+// not this run's alone, but much that is alive after a collection and was not when
+// the run had begun is.
+func (m *machine) lookAtMemory() {
+	size := heapSize()
+	if m.heap == 0 {
+		m.heap = size
+	}
+	if size < m.heap+maxGrowth {
+		return
+	}
+	runtime.GC()
+	if heapSize() > m.heap+maxGrowth && m.stopped == nil {
+		m.stopped = tooMuch()
+	}
+}
+
+func heapSize() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
 // watch finds the stacks of the interpreter, which grow with every recursion. The

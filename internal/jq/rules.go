@@ -110,8 +110,8 @@ func pathRules() map[string]rule {
 		"nth/1":      {before: func(m *machine, _ any, args []any) error { return indexed(m, args[0], nil) }},
 		"getpath/1":  {before: pathed},
 		"setpath/2":  {before: func(m *machine, in any, args []any) error { return pathed(m, in, args[:1]) }},
-		"delpaths/1": {before: deeply(2)},
-		"del/1":      {before: deeply(2), expressions: true},
+		"delpaths/1": {before: worked},
+		"del/1":      {before: worked, expressions: true},
 	}
 }
 
@@ -233,7 +233,7 @@ func allOurs() map[string]function {
 		all["before:"+op.String()] = function{args: 2, count: calculated(op)}
 	}
 	for name, c := range map[string]count{
-		"before:=":     flatly(1, 0),
+		"before:=":     assigned,
 		"before:index": indexed,
 		"before:text":  written,
 		"made:object":  constructed,
@@ -289,5 +289,5 @@ func keyed(m *machine, in any, _ []any) error {
 	if err := m.charge(2 * perElement); err != nil {
 		return err
 	}
-	return m.deep(in, 8)
+	return m.deep(in, 2)
 }

@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -37,6 +38,7 @@ func (r *reader) program(f field, variables ...string) *program {
 	if compiled == nil {
 		return nil
 	}
+	r.warnOfVariables(f)
 	return &program{compiled, f.path, r.at(f.key)}
 }
 
@@ -45,12 +47,26 @@ func (r *reader) programProblem(f field, p jq.Problem) {
 	if p.Offset >= 0 {
 		at, inside = r.within(f.value, p.Offset)
 	}
-	message := fmt.Sprintf("%s: bad jq program: %s%s%s", f.path, p.Message, didYouMean(p.Word, p.Known), inside)
 	if p.Warning {
 		r.problems.warnf(at, "%s: %s", f.path, p.Message)
 		return
 	}
-	r.problems.addf(at, "%s", message)
+	hint := didYouMean(p.Word, p.Known)
+	if p.Word == callVariable || p.Word == sessionVariable {
+		hint = ": only body has it"
+	}
+	r.problems.addf(at, "%s: bad jq program: %s%s%s", f.path, p.Message, hint, inside)
+}
+
+// variableInProgram matches what is a variable elsewhere.
+var variableInProgram = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}`)
+
+// warnOfVariables tells of ${VAR} in the strings of a program.
+func (r *reader) warnOfVariables(f field) {
+	for _, found := range variableInProgram.FindAllStringIndex(f.value.Value, -1) {
+		at, inside := r.within(f.value, found[0])
+		r.problems.warnf(at, "%s: %s stands for itself in a program%s", f.path, cut(f.value.Value[found[0]:found[1]], maxQuoted), inside)
+	}
 }
 
 // within is the place of an offset in the text of a node. Where YAML writes that

@@ -2,7 +2,8 @@
 // the function, and how its reply is read. It parses and validates route
 // tables and builds requests from arguments; it sends nothing, remembers nothing
 // but the secret and certificate files that a table names, which it reads again
-// when they changed, and imports nothing else of the bridge.
+// when they changed, and imports nothing else of the bridge but what runs its jq
+// programs.
 package router
 
 import (
