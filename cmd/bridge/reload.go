@@ -20,10 +20,12 @@ import (
 // liveTable is the route table in force. A new one takes its place whole, or
 // not at all; calls keep the one that they began with.
 type liveTable struct {
-	path     string
-	env      router.Env
-	log      *slog.Logger
-	reloads  *admin.Reloads
+	path    string
+	env     router.Env
+	log     *slog.Logger
+	reloads *admin.Reloads
+	// onTake is called with each table after the first, once it is in force.
+	onTake   func()
 	inForce  atomic.Pointer[router.Table]
 	mu       sync.Mutex // one load at a time
 	revision string     // of the table in force
@@ -49,6 +51,9 @@ func (l *liveTable) Reload() (*router.Table, error) {
 		return l.inForce.Load(), nil
 	}
 	l.take(table)
+	if l.onTake != nil {
+		l.onTake()
+	}
 	l.log.Info("route table taken", "revision", l.revision, "routes", len(table.Routes()))
 	return table, nil
 }
@@ -65,6 +70,13 @@ func (l *liveTable) start() error {
 	l.reloads.Succeeded(time.Now())
 	l.take(table)
 	return nil
+}
+
+// setOnTake has f called whenever a table has taken another's place.
+func (l *liveTable) setOnTake(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.onTake = f
 }
 
 func (l *liveTable) take(table *router.Table) {

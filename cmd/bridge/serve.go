@@ -217,6 +217,7 @@ func (d *daemon) buildForwarder(context.Context) error {
 		Logger: d.log, Registerer: d.registry,
 	})
 	d.onStop(func() error { d.forwarder.Close(); return nil })
+	d.table.setOnTake(d.forwarder.TakeUpLimits)
 	for route, proxy := range d.forwarder.Proxies(d.table.Load()) {
 		d.log.Info("route goes through a proxy", "function", route, "proxy", proxy)
 	}
