@@ -65,6 +65,9 @@ func thousands(n int) string {
 	return thousands(n/1000) + fmt.Sprintf(",%03d", n%1000)
 }
 
+// seconds writes a duration as the documents do.
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s" }
+
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 func kibibytes(n int64) float64      { return float64(n) / (1 << 10) }

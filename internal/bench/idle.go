@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -75,13 +74,13 @@ func (m *idleSessions) report() report {
 	memory, heap := kibibytes(m.each(m.one.memory, m.many.memory)), kibibytes(m.each(m.one.heap, m.many.heap))
 	return report{
 		tables: []table{{
-			title:  fmt.Sprintf("Idle sessions, %s after all were read", m.settle),
+			title:  fmt.Sprintf("Idle sessions, %s after all were read", seconds(m.settle)),
 			header: []string{"followed", "memory", "Go heap in use", "memory each", "Go heap each", "open files"}, left: 1,
 			rows: [][]string{
-				{"1", inMebibytes(m.one.memory), inMebibytes(m.one.heap), "", "", strconv.Itoa(m.one.files)},
+				{"1", inMebibytes(m.one.memory), inMebibytes(m.one.heap), "", "", thousands(m.one.files)},
 				{
 					thousands(m.idle), inMebibytes(m.many.memory), inMebibytes(m.many.heap),
-					fmt.Sprintf("%.1f KiB", memory), fmt.Sprintf("%.1f KiB", heap), strconv.Itoa(m.many.files),
+					fmt.Sprintf("%.1f KiB", memory), fmt.Sprintf("%.1f KiB", heap), thousands(m.many.files),
 				},
 			},
 		}},

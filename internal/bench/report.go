@@ -35,7 +35,7 @@ func writeReport(out io.Writer, o options, list []chosen) error {
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s/%s, %s, %d processors (%s); rounds: %d, of %s\n", runtime.GOOS, runtime.GOARCH, runtime.Version(),
-		runtime.NumCPU(), processorName(), o.rounds, o.duration)
+		runtime.NumCPU(), processorName(), o.rounds, seconds(o.duration))
 	for _, t := range append(tables, goals) {
 		if len(t.rows) > 0 {
 			text.WriteString(t.text(o.markdown))

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -32,7 +31,7 @@ func typical(all []sample) sample {
 func (s sample) cells() []string {
 	return []string{
 		thousands(int(s.callsPerSecond)), fmt.Sprintf("%.1f µs", micros(s.cpu)), fmt.Sprintf("%.2f ms", millis(s.p50)),
-		fmt.Sprintf("%.2f ms", millis(s.p99)), inMebibytes(s.holding.peak), strconv.Itoa(s.holding.files),
+		fmt.Sprintf("%.2f ms", millis(s.p99)), inMebibytes(s.holding.peak), thousands(s.holding.files),
 	}
 }
 
