@@ -44,7 +44,10 @@ routes:
     recover: { path: "/pay/{call.idempotency_key}" }
     on_unknown_outcome: hold
     async: true
+    defer_loading: true
     max_queue: 5
+    body: "{a: .b}"
+    result: { success_when: .ok, output: .data, error: .message }
 `
 
 const secret = "s3cr3t-v4lue"
