@@ -60,7 +60,7 @@ func newCallCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			table, err := loadTableFor(cmd.ErrOrStderr(), flags.routes)
+			table, err := loadTableFor(cmd.ErrOrStderr(), flags.routes, flags.dryRun)
 			if err != nil {
 				return err
 			}
@@ -106,9 +106,10 @@ func (f callFlags) trial(name string) (forward.Trial, error) {
 func randomID(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
 // loadTableFor loads the table that a command names, or the one that serve
-// uses. Its mistakes are printed, and are bad usage.
-func loadTableFor(errOut io.Writer, path string) (*router.Table, error) {
-	table, err := router.Load(cmp.Or(path, routesPath()), router.Env{Lookup: lookupEnv})
+// uses. Its mistakes are printed, and are bad usage. A dry run sends nothing, so
+// its variables need not be set.
+func loadTableFor(errOut io.Writer, path string, dryRun bool) (*router.Table, error) {
+	table, err := router.Load(cmp.Or(path, routesPath()), router.Env{Lookup: lookupEnv, AllowUnset: dryRun})
 	if err != nil {
 		printProblems(errOut, errOut, err)
 		return nil, exitCode(2)

@@ -109,13 +109,13 @@ func TestToolsDiffShowsHowALiveAgentDiffers(t *testing.T) {
 		t.Errorf("exit %d, printed\n%s%swant 1 and\n%s", code, out, errOut, want)
 	}
 	same := strings.NewReplacer("integer", "string", "pay:", "ship:", "Pay it.", "Ship it.").Replace(driftTable)
-	if code, out, errOut := diffTools(t, sim, same, "--diff", "--session", id); code != 0 || out != "" || errOut != "" {
+	if code, out, errOut := diffTools(t, sim, same, "--diff", "--session", id); code != 0 || out != "no differences\n" || errOut != "" {
 		t.Errorf("of what is the same, exit %d, printed\n%s%s", code, out, errOut)
 	}
 	if n := sim.Count(agentsim.UpdateSession) + sim.Count(agentsim.PostEvents); n != 0 {
 		t.Errorf("a comparison wrote %d times", n)
 	}
-	if code, _, errOut := diffTools(t, sim, driftTable, "--diff", "--session", "sess_none"); code != 1 || !strings.Contains(errOut, "check the id") {
+	if code, _, errOut := diffTools(t, sim, driftTable, "--diff", "--session", "sess_none"); code != 2 || !strings.Contains(errOut, "check the id") {
 		t.Errorf("of a session that is none, exit %d, %s", code, errOut)
 	}
 	for _, args := range [][]string{{"--diff"}, {"--session", id}, {"--diff", "--agent", "a", "--session", id}} {
@@ -149,7 +149,7 @@ func TestPublishedToolsAreTakenByASession(t *testing.T) {
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("the session answers %d to the published tools", res.StatusCode)
 	}
-	if code, out, errOut := diffTools(t, sim, driftTable, "--diff", "--session", id); code != 0 || out != "" {
+	if code, out, errOut := diffTools(t, sim, driftTable, "--diff", "--session", id); code != 0 || out != "no differences\n" {
 		t.Errorf("what was published differs: exit %d, %s%s", code, out, errOut)
 	}
 	client := openai.NewClient(option.WithAPIKey("test"), option.WithBaseURL(api.URL+"/v1"))

@@ -293,7 +293,7 @@ func TestAnswersThatBreakTheDocumentAreSeen(t *testing.T) {
 	problem := `{"type":"about:blank","title":"Not Found","status":404,"detail":"No."}`
 	call := `{"session_id":"s","turn_id":"t","call_id":"c","function":"f","arguments":{},"state":"running","success":null,
 		"output":null,"error":null,"failure":null,"late_outcome":null,"idempotency_key":"k","attempts":[],"erased":false,
-		"created_at":"2026-01-02T03:04:05.678Z","answered_at":null,"submitted_at":null,"confirmed_at":null}`
+		"created_at":"2026-01-02T03:04:05.678Z","sent_at":null,"answered_at":null,"submitted_at":null,"confirmed_at":null}`
 	for name, c := range map[string]struct {
 		path, kind, body string
 		status           int

@@ -47,7 +47,7 @@ func (l *liveTable) Reload() (*router.Table, error) {
 	}
 	l.reloads.Succeeded(time.Now())
 	if table.Revision() == l.revision {
-		l.log.Info("the route table has not changed", "revision", l.revision)
+		l.log.Info("the route table has not changed; the files hold the one in force", "revision", l.revision)
 		return l.inForce.Load(), nil
 	}
 	l.take(table)

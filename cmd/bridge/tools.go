@@ -24,7 +24,8 @@ func newToolsCmd() *cobra.Command {
 			"other routes from being tools is told on standard error.\n\n" +
 			"With --diff and --agent or --session it reads the tools of a live agent and prints how they differ\n" +
 			"from the table: a function that has no route (-), one that the agent lacks (+), one whose\n" +
-			"definition differs (~). It changes nothing, and exits 1 when something differs.",
+			"definition differs (~). It changes nothing, and exits 1 when something differs, 2 when the\n" +
+			"agent cannot be read.",
 		Example: "  bridge tools > tools.json\n  bridge tools --diff --session sess_1",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,7 +66,7 @@ func checkDiffFlags(diff bool, agentID, sessionID string) error {
 func printDrift(ctx context.Context, out io.Writer, table *router.Table, agentID, sessionID string) error {
 	tools, err := liveTools(ctx, agentID, sessionID)
 	if err != nil {
-		return err
+		return usageError{err} // 2, as diff has it for trouble
 	}
 	d := table.Drift(tools)
 	for _, name := range d.Missing {
@@ -79,9 +80,13 @@ func printDrift(ctx context.Context, out io.Writer, table *router.Table, agentID
 	for _, name := range d.Extra {
 		_, err = fmt.Fprintf(out, "+ %s: the table has it, and the agent does not\n", name)
 	}
-	if err == nil && (d.Any() || len(d.Extra) > 0) {
+	switch {
+	case err != nil:
+		return err
+	case d.Any() || len(d.Extra) > 0:
 		return exitCode(1)
 	}
+	_, err = fmt.Fprintln(out, "no differences")
 	return err
 }
 

@@ -26,6 +26,7 @@ type callView struct {
 	Attempts       []attemptView   `json:"attempts"`
 	Erased         bool            `json:"erased"`
 	CreatedAt      *time.Time      `json:"created_at"`
+	SentAt         *time.Time      `json:"sent_at"`
 	AnsweredAt     *time.Time      `json:"answered_at"`
 	SubmittedAt    *time.Time      `json:"submitted_at"`
 	ConfirmedAt    *time.Time      `json:"confirmed_at"`
@@ -53,7 +54,7 @@ func viewCall(c journal.Call) callView {
 		SessionID: c.SessionID, TurnID: c.TurnID, CallID: c.CallID, Function: c.Function,
 		Arguments: viewArguments(c.Arguments), State: c.State,
 		IdempotencyKey: c.CallKey(), Attempts: viewAttempts(c.Attempts), Erased: c.Erased,
-		CreatedAt: moment(c.CreatedAt), AnsweredAt: moment(c.AnsweredAt),
+		CreatedAt: moment(c.CreatedAt), SentAt: moment(c.SentAt), AnsweredAt: moment(c.AnsweredAt),
 		SubmittedAt: moment(c.SubmittedAt), ConfirmedAt: moment(c.ConfirmedAt),
 	}
 	if known(c.Outcome) {

@@ -107,10 +107,11 @@ func TestCallWithoutARequestHasItsLineToo(t *testing.T) {
 	for _, test := range []struct {
 		call           journal.Call
 		level, outcome string
+		message        string
 	}{
-		{b.call("pay", `[]`), "INFO", "invalid_arguments"},
-		{b.call("nobody", `{}`), "INFO", "unknown_function"},
-		{running, "WARN", "unknown_outcome"},
+		{b.call("pay", `[]`), "INFO", "invalid_arguments", "call answered without a request"},
+		{b.call("nobody", `{}`), "INFO", "unknown_function", "call answered without a request"},
+		{running, "WARN", "unknown_outcome", "call answered without another request; an earlier process had sent it"},
 	} {
 		before := len(b.log.String())
 		if _, err := b.Forward(t.Context(), test.call, journal.Session{}, &recorder{}); err != nil {
@@ -120,7 +121,7 @@ func TestCallWithoutARequestHasItsLineToo(t *testing.T) {
 		if err := json.Unmarshal([]byte(b.log.String()[before:]), &line); err != nil {
 			t.Fatalf("%v in %s", err, b.log.String()[before:])
 		}
-		if line["msg"] != "call answered without a request" || line["level"] != test.level || line["outcome"] != test.outcome || line["call_id"] != "call_1" {
+		if line["msg"] != test.message || line["level"] != test.level || line["outcome"] != test.outcome || line["call_id"] != "call_1" {
 			t.Errorf("%s: line %v", test.outcome, line)
 		}
 	}

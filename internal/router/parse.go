@@ -283,8 +283,11 @@ func (b *builder) join(route *Route, u *upstream, headers []headerTemplate) {
 	}
 	route.Service = u.service
 	b.warnOfOwnCredential(u, headers)
-	if route.request.bodyless || (route.Recover != nil && !route.Idempotent) {
+	switch {
+	case route.request.bodyless:
 		u.unsigned = append(u.unsigned, route.Name)
+	case route.Recover != nil && !route.Idempotent:
+		u.unsigned = append(u.unsigned, route.Name+".recover")
 	}
 }
 
