@@ -109,11 +109,11 @@ func (d *delivery) finished(ctx context.Context, outcome journal.Outcome, starte
 		d.f.log.LogAttrs(ctx, level, "recover ended", attrs...)
 		return
 	}
-	message := "call answered without a request"
 	if d.call.State == journal.Running {
-		message = "call answered without another request; an earlier process had sent it"
+		d.f.log.LogAttrs(ctx, level, "call answered without another request; an earlier process had sent it", attrs...)
+		return
 	}
-	d.f.log.LogAttrs(ctx, level, message, attrs...)
+	d.f.log.LogAttrs(ctx, level, "call answered without a request", attrs...)
 }
 
 // stopped says why there is no outcome, nil when there is one.
