@@ -142,13 +142,17 @@ func TestFramingOfAStreamHidesNoCall(t *testing.T) {
 	}
 }
 
-// An error event comes when the reader was too slow: what it missed stands in the session.
-func TestErrorEventWhileCallsArePending(t *testing.T) {
+// An error event comes when the reader was too slow, and an event that is not
+// understood may be the one that told of a call: what there is to know stands in
+// the session.
+func TestEventThatSaysTooLittleHidesNoCall(t *testing.T) {
 	t.Parallel()
 	for name, event := range map[string]string{
 		"stream_interrupted": `data: {"type":"error","error":{"type":"server_error","code":"stream_interrupted"}}` + "\n\n",
 		"with an event line": "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"server_error\",\"code\":\"stream_interrupted\",\"message\":\"x\"}}\n\n",
 		"no JSON":            "data: upstream connect error\n\n",
+		"an unknown type":    `data: {"event_id":"e1","type":"agent.session.future_thing"}` + "\n\n",
+		"empty data":         "event: ping\ndata:\n\n",
 		"cut JSON":           `data: {"event_id":"e1","type":"agent.session.requ` + "\n\n",
 	} {
 		for _, ends := range []bool{false, true} {
@@ -395,4 +399,26 @@ func TestAnswerThatIsNoStreamIsAFailure(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A new stream may begin with a snapshot of long ago: that it does not list a
+// call is no proof that its result has arrived.
+func TestOldSnapshotOfANewStreamSettlesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Options{Replay: true}, slowly, nil)
+		id := l.follow(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultForget, On: agentsim.PostEvents, SessionID: id})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1"), agentsim.Call("slow_look", `{}`).WithID("c2")})
+		pass(10 * time.Second)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultCut, SessionID: id})
+		pass(time.Second)
+		l.wantState(t, id, turn, "c1", journal.Submitted)
+		l.wantState(t, id, turn, "c2", journal.Running)
+		pass(5 * time.Minute)
+		for _, call := range []string{"c1", "c2"} {
+			l.wantState(t, id, turn, call, journal.Confirmed)
+			l.wantRequests(t, call, 1)
+		}
+	})
 }
