@@ -14,7 +14,9 @@ type manySessions struct {
 
 func (m *manySessions) round(ctx context.Context, r *rig, n int) error {
 	samples := make([]sample, len(m.followed))
-	for i, sessions := range m.followed {
+	for k := range m.followed {
+		i := (k + n) % len(m.followed) // another is the first in each round
+		sessions := m.followed[i]
 		settings := apiSettings{sessions: sessions, active: m.active, keepAlive: keepAlive}
 		err := r.play(ctx, fmt.Sprintf("followed-%d-%d", n+1, sessions), settings, func(ctx context.Context, s *stage) error {
 			if err := s.askForAll(ctx); err != nil {
