@@ -49,6 +49,9 @@ type follower struct {
 	stream  string
 	tasks   map[journal.Key]*task
 	turns   map[string]*turn
+	// settledBefore are the calls that were settled before their turn was read,
+	// with the end of the time in which a snapshot may still list them.
+	settledBefore map[journal.Key]time.Time
 	// round marks the tasks that a snapshot lists.
 	round uint64
 	// troubles counts the looks at the session that bad events led to, with
@@ -74,7 +77,7 @@ func newFollower(m *Manager, id string, source Source) *follower {
 		m: m, id: id, source: source, closing: source == SourceJournal,
 		log: m.cfg.Logger.With("session_id", id), look: make(chan priority, 1), drained: make(chan struct{}),
 		session: journal.Session{ID: id}, status: statusUnknown, stream: streamConnecting,
-		tasks: map[journal.Key]*task{}, turns: map[string]*turn{},
+		tasks: map[journal.Key]*task{}, turns: map[string]*turn{}, settledBefore: map[journal.Key]time.Time{},
 		forbidden: gate{least: refusedWait, most: maxReadWait},
 	}
 	f.ctx, f.cancel = context.WithCancel(m.following)

@@ -19,8 +19,6 @@ const (
 	// keptTurns is how many turns a follower remembers at least; older ones are
 	// read back from the journal when the API should mention them again.
 	keptTurns = 64
-	// turnMemory is how long a turn without live calls stays in memory.
-	turnMemory = 10 * time.Minute
 )
 
 // turn is what a follower knows of a turn: the calls that were ever taken.
@@ -136,14 +134,19 @@ func (f *follower) turnOf(id string) (*turn, error) {
 	for _, c := range calls {
 		// An earlier process may have settled it just now, as this one's settled does.
 		tn.taken[c.CallID] = &taken{quietUntil: c.ConfirmedAt.Add(f.quiet())}
+		if until, just := f.settledBefore[c.Key]; just {
+			tn.taken[c.CallID].quietUntil = until
+			delete(f.settledBefore, c.Key)
+		}
 	}
 	f.forgetTurns(now)
 	f.turns[id] = tn
 	return tn, nil
 }
 
-// forgetTurns drops the turns that have not been mentioned for a while and have
-// no task: the journal knows their calls. The lock is held.
+// forgetTurns drops the turns that have not been mentioned for so long that no
+// snapshot on its way can hold them, and that have no task: the journal knows
+// their calls. The lock is held.
 func (f *follower) forgetTurns(now time.Time) {
 	if len(f.turns) < keptTurns {
 		return
@@ -153,7 +156,7 @@ func (f *follower) forgetTurns(now time.Time) {
 		live[key.TurnID] = true
 	}
 	for id, tn := range f.turns {
-		if !live[id] && now.Sub(tn.used) > turnMemory {
+		if !live[id] && now.Sub(tn.used) > f.quiet() {
 			delete(f.turns, id)
 		}
 	}

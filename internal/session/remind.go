@@ -29,8 +29,12 @@ func (f *follower) quiet() time.Duration { return max(f.m.cfg.ResyncInterval, sn
 // settled keeps snapshots that are on their way from waking a settled call. The
 // lock is held.
 func (f *follower) settled(key journal.Key) {
-	if tn := f.turns[key.TurnID]; tn != nil && tn.taken[key.CallID] != nil {
-		tn.taken[key.CallID].quietUntil = time.Now().Add(f.quiet())
+	until := time.Now().Add(f.quiet())
+	switch tn := f.turns[key.TurnID]; {
+	case tn == nil: // a call that an earlier process took, in a turn that was not read yet
+		f.settledBefore[key] = until
+	case tn.taken[key.CallID] != nil:
+		tn.taken[key.CallID].quietUntil, tn.used = until, time.Now()
 	}
 }
 

@@ -32,11 +32,21 @@ type sseReader struct {
 	skipping bool
 	data     []byte
 	err      error
+	// full: the last read filled the buffer, so there is probably more.
+	full bool
 }
 
 func newSSEReader(r io.Reader, maxFrame int) *sseReader {
-	return &sseReader{r: r, max: maxFrame, buf: make([]byte, 16<<10)}
+	return &sseReader{r: r, max: maxFrame, buf: make([]byte, firstRead)}
 }
+
+const (
+	// firstRead is small, because most streams are silent most of the time: of the
+	// memory of an idle session this buffer was the largest part with mostRead.
+	firstRead = 2 << 10
+	// mostRead is how far the buffer grows for a stream that fills it.
+	mostRead = 16 << 10
+)
 
 // next returns the data of the next event that has a data field, which may be
 // empty, valid until the next call. errFrameTooLong is returned for an event that was skipped; every other
@@ -153,12 +163,12 @@ func (s *sseReader) fill() {
 		copy(s.buf, s.buf[s.start:s.end])
 		s.start, s.end = 0, s.end-s.start
 	}
-	if s.end == len(s.buf) {
+	if s.end == len(s.buf) || (s.full && len(s.buf) < mostRead) {
 		grown := make([]byte, 2*len(s.buf))
 		copy(grown, s.buf[:s.end])
 		s.buf = grown
 	}
 	n, err := s.r.Read(s.buf[s.end:])
 	s.end += n
-	s.err = err
+	s.err, s.full = err, s.end == len(s.buf)
 }

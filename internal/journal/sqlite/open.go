@@ -177,8 +177,8 @@ func queryRow(ctx context.Context, conn driver.Conn, query string, args ...drive
 }
 
 // checked is the largest file, in bytes, that is read as a whole at a start: it
-// takes half a second.
-const checked = 64 << 20
+// takes an eighth of a second.
+const checked = 16 << 20
 
 // check looks for damage, so that it shows by its own error and not in the middle
 // of a migration, and so that no call is taken for a new one because an index has
