@@ -146,11 +146,14 @@ func statusWith(status int, retryAfter string) http.HandlerFunc {
 	}
 }
 
-// What the API asks for overflows nothing: a result waits for a year at most,
-// and is not posted in a burst.
+// What the API asks for overflows nothing: a result waits for a year at most, and
+// is not posted in a burst where the API asks for nothing that can be read.
 func TestAbsurdRetryAfterOnAResultIsNoBurst(t *testing.T) {
 	t.Parallel()
-	for _, after := range []string{"9223372036854775807", "99999999999", "9223372037", "1e300", "-1", "soon", "Thu, 31 Dec 9999 23:59:59 GMT"} {
+	for after, most := range map[string]int64{
+		"9223372036854775807": 1, "99999999999": 1, "9223372037": 1, "1e300": 1, "Thu, 31 Dec 9999 23:59:59 GMT": 1,
+		"-1": 60, "soon": 60, "0": 60, "": 60,
+	} {
 		t.Run(after, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -161,7 +164,7 @@ func TestAbsurdRetryAfterOnAResultIsNoBurst(t *testing.T) {
 				pass(10 * time.Minute)
 				l.wantState(t, id, turn, "c1", journal.Answered)
 				l.wantRequests(t, "c1", 1)
-				if n := l.sim.Count(agentsim.PostEvents); n < 1 || n > 60 {
+				if n := l.sim.Count(agentsim.PostEvents); n < 1 || n > most || (most > 1 && n < 10) {
 					t.Errorf("the result was posted %d times in ten minutes", n)
 				}
 			})
