@@ -278,3 +278,65 @@ func TestCallThatAnOutageOfTheJournalStoppedIsTakenUpAgain(t *testing.T) {
 		}
 	})
 }
+
+// Memory is the fast lane and the journal the truth: a call on disk that nobody
+// works on, whyever, is found there.
+func TestCallThatNobodyWorksOnIsTakenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), ok, nil)
+		id := l.sim.CreateSession(agentsim.SessionSpec{})
+		turn := l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1"), agentsim.Call("look", `{}`).WithID("c2")})
+		for callID, state := range map[string]journal.State{"c1": journal.Answered, "c2": journal.Running} {
+			dropped := journal.Call{
+				Key: journal.Key{SessionID: id, TurnID: turn, CallID: callID}, Function: map[string]string{"c1": "pay", "c2": "look"}[callID],
+				State: state, Idempotent: callID == "c2", Arguments: []byte(`{}`), CreatedAt: time.Now(),
+			}
+			if state == journal.Answered {
+				dropped.Outcome, dropped.AnsweredAt = journal.Success("kept"), time.Now()
+			}
+			if err := l.journal.Save(t.Context(), dropped, journal.Durable); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(2 * time.Minute)
+		for _, call := range []string{"c1", "c2"} {
+			l.wantState(t, id, turn, call, journal.Confirmed)
+		}
+		l.wantRequests(t, "c1", 0)
+		l.wantRequests(t, "c2", 1)
+		if text, _ := results(l.sim, id)["c1"].Text(); text != "kept" {
+			t.Errorf("of the call that was answered the agent got %q", text)
+		}
+		if _, followed := l.manager.Session(id); followed {
+			t.Error("the session is followed after its calls were settled")
+		}
+	})
+}
+
+// What an earlier process left goes on with the start, and not with the first
+// search for calls that nobody works on.
+func TestUnsettledCallIsTakenUpAtTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t, agentsim.Kind(), slowly, nil)
+		id := l.sim.CreateSession(agentsim.SessionSpec{})
+		l.stop(t, time.Second)
+		l.config.Sessions = []string{id}
+		l.start(t)
+		l.fault(t, agentsim.Fault{Kind: agentsim.FaultStatus, On: agentsim.PostEvents, Status: 503, For: 10 * time.Second})
+		l.sim.Play(id, agentsim.Step{agentsim.Call("pay", `{}`).WithID("c1"), agentsim.Call("slow_pay", `{}`).WithID("c2")})
+		pass(5 * time.Second)
+		l.stop(t, time.Millisecond)
+		pass(10 * time.Second)
+		l.config.Sessions = nil
+		l.start(t)
+		pass(3 * time.Second)
+		got := results(l.sim, id)
+		if !got["c1"].Success || got["c2"].Success || got["c2"].Error == "" {
+			t.Errorf("the agent got %+v, want a success and an unknown outcome", got)
+		}
+		l.wantRequests(t, "c1", 1)
+		l.wantRequests(t, "c2", 1)
+	})
+}
