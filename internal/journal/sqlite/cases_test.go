@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +39,12 @@ func TestDamageThatWentAwayIsNotForgotten(t *testing.T) {
 			break
 		}
 	}
-	notReady(t, s, "it is damaged")
+	until(t, "the damage shows", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := s.Ready(ctx)
+		return err != nil && strings.Contains(err.Error(), "it is damaged")
+	})
 	overwrite(t, path, whole)
 	<-time.After(2 * lastRetry)
 	if err := s.Ready(t.Context()); !errors.Is(err, journal.ErrUnavailable) {
