@@ -12,7 +12,7 @@ import (
 // faultTests are the files whose every test is a row of the fault matrix.
 var faultTests = []string{
 	"cmd/bridge/line_outage_test.go", "cmd/bridge/line_recovery_test.go", "cmd/bridge/kill_test.go", "cmd/bridge/diskfull_test.go",
-	"cmd/bridge/synced_test.go", "internal/journal/sqlite/damage_test.go", "internal/forward/once_test.go",
+	"cmd/bridge/synced_test.go", "cmd/bridge/cases_faults_test.go", "cmd/bridge/cases_outage_test.go", "internal/journal/sqlite/damage_test.go", "internal/forward/once_test.go",
 }
 
 // needNoRow are tests in these files that are no fault of their own.

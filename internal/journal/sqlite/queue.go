@@ -432,6 +432,17 @@ func (q *queue) stop() {
 	q.nudge()
 }
 
+// answerImpatient gives the impatient of some tasks an error, and returns the
+// others. The caller holds the lock.
+func (q *queue) answerImpatient(tasks []*task, err error) []*task {
+	return slices.DeleteFunc(tasks, func(t *task) bool {
+		if t.impatient {
+			q.finish(t, err)
+		}
+		return t.impatient
+	})
+}
+
 // failed records an outage, answers the impatient of the batch and reports
 // whether the outage is new and whether there is no time left to wait it out.
 func (q *queue) failed(b *batch, err error) (isNew, giveUp bool) {
@@ -441,12 +452,9 @@ func (q *queue) failed(b *batch, err error) (isNew, giveUp bool) {
 	if q.broken = err; lasting(err) {
 		q.lasting = err
 	}
-	b.tasks = slices.DeleteFunc(b.tasks, func(t *task) bool {
-		if t.impatient {
-			q.finish(t, err)
-		}
-		return t.impatient
-	})
+	b.tasks = q.answerImpatient(b.tasks, err)
+	// Those that came while this batch was tried would wait for the end of the outage.
+	q.next.tasks = q.answerImpatient(q.next.tasks, err)
 	if q.stopping {
 		q.drop(b, unavailable(err))
 	}
