@@ -31,8 +31,8 @@ func (m *Manager) sweep(ctx context.Context) {
 	}
 }
 
-// carries reports whether a call has a task, or had one in a session that is
-// followed still.
+// carries reports whether somebody works on a call. One that was settled a moment
+// ago is on disk as it was before, which is why sweep looks twice.
 func (m *Manager) carries(key journal.Key) bool {
 	m.mu.Lock()
 	f := m.sessions[key.SessionID]
