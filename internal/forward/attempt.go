@@ -225,10 +225,14 @@ func (d *delivery) judge(a *attempt) {
 func (d *delivery) report(ctx context.Context, a *attempt) {
 	d.rec.Sent(a.entry(), a.fate.unprocessed)
 	d.lane.attempted(a.code())
-	if !d.f.log.Enabled(ctx, slog.LevelInfo) {
+	h := d.f.log.Handler()
+	if !h.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	d.f.log.LogAttrs(ctx, slog.LevelInfo, "call forwarded",
+	// Without the place in the program, which slog.Logger looks up for every line,
+	// shown or not: it is a third of what the line costs.
+	line := slog.NewRecord(time.Now(), slog.LevelInfo, "call forwarded", 0)
+	line.AddAttrs(
 		slog.String("session_id", d.call.SessionID), //nolint:sloglint // attributes spare ten allocations a call
 		slog.String("turn_id", d.call.TurnID),
 		slog.String("call_id", d.call.CallID),
@@ -239,6 +243,7 @@ func (d *delivery) report(ctx context.Context, a *attempt) {
 		slog.String("reason", a.why),
 		slog.Int64("duration_ms", a.took.Milliseconds()),
 	)
+	_ = h.Handle(ctx, line) // as slog.Logger does: a log that cannot be written stops nothing
 }
 
 // faultOf names what the transport's error means, for decisions and in the
