@@ -50,8 +50,7 @@ func object(raw []byte) ([]byte, error) {
 	if len(text) == 0 || string(text) == "null" {
 		return []byte(noArguments), nil
 	}
-	var few [manyKeys][]byte
-	s := scanner{data: text, keys: few[:0]}
+	s := scanner{data: text}
 	if err := s.document(); err != nil {
 		return nil, err
 	}
@@ -66,8 +65,12 @@ type scanner struct {
 	data  []byte
 	pos   int
 	depth int
-	// keys holds the keys of all objects that are open, outer ones first.
-	keys [][]byte
+	// open is how many keys the objects have that are open. few and then more
+	// hold them, outer ones first: in one slice they would all be on the heap,
+	// 384 bytes a call.
+	open int
+	few  [manyKeys][]byte
+	more [][]byte
 }
 
 func (s *scanner) document() error {
@@ -190,7 +193,7 @@ func (s *scanner) object() error {
 		s.pos++
 		return nil
 	}
-	seen := keySet{base: len(s.keys)}
+	seen := keySet{base: s.open}
 	for {
 		s.space()
 		if err := s.key(&seen); err != nil {
@@ -206,7 +209,7 @@ func (s *scanner) object() error {
 			return err
 		}
 		if more, err := s.next('}'); !more {
-			s.keys = s.keys[:seen.base]
+			s.open = seen.base
 			return err
 		}
 	}
@@ -228,7 +231,7 @@ func (s *scanner) next(end byte) (more bool, err error) {
 
 // keySet is where the keys of one object are.
 type keySet struct {
-	// base is where they begin in scanner.keys.
+	// base is where they begin among the keys of the scanner.
 	base int
 	// many replaces the search from the manyKeys-th key on.
 	many map[string]struct{}
@@ -256,11 +259,10 @@ func (s *scanner) key(of *keySet) error {
 
 // add reports whether the key is new to its object.
 func (s *scanner) add(to *keySet, key []byte) bool {
-	own := s.keys[to.base:]
-	if to.many == nil && len(own) >= manyKeys {
+	if to.many == nil && s.open-to.base >= manyKeys {
 		to.many = make(map[string]struct{}, 4*manyKeys)
-		for _, o := range own {
-			to.many[string(o)] = struct{}{}
+		for i := to.base; i < s.open; i++ {
+			to.many[string(s.keyAt(i))] = struct{}{}
 		}
 	}
 	if to.many != nil {
@@ -268,13 +270,29 @@ func (s *scanner) add(to *keySet, key []byte) bool {
 		to.many[string(key)] = struct{}{}
 		return !twice
 	}
-	for _, o := range own {
-		if bytes.Equal(o, key) {
+	for i := to.base; i < s.open; i++ {
+		if bytes.Equal(s.keyAt(i), key) {
 			return false
 		}
 	}
-	s.keys = append(s.keys, key)
+	s.push(key)
 	return true
+}
+
+func (s *scanner) keyAt(i int) []byte {
+	if i < manyKeys {
+		return s.few[i]
+	}
+	return s.more[i-manyKeys]
+}
+
+func (s *scanner) push(key []byte) {
+	if s.open < manyKeys {
+		s.few[s.open] = key
+	} else {
+		s.more = append(s.more[:s.open-manyKeys], key)
+	}
+	s.open++
 }
 
 // unescaped returns the value of a string literal that is known to be valid.
