@@ -130,7 +130,9 @@ func (h *health) saw(res *http.Response, err error) error {
 			h.unreachable.Store(true)
 		}
 	case res != nil:
-		h.unreachable.Store(res.StatusCode >= 500)
+		if down := res.StatusCode >= 500; h.unreachable.Load() != down { // a write would be felt by all posts
+			h.unreachable.Store(down)
+		}
 		h.sawKey(res.StatusCode)
 	}
 	return err

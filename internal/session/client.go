@@ -26,8 +26,8 @@ const (
 	betaValue  = "agents=v1"
 )
 
-// submitTimeout bounds one post of a result. The API may hold a post open for
-// minutes while an environment connects.
+// submitTimeout is the least that one post of a result is given, and half of the
+// most. The API may hold a post open for minutes while an environment connects.
 const submitTimeout = 2 * time.Minute
 
 // keyTryWait is when a refused key is tried again for the first time: a gateway
@@ -66,7 +66,8 @@ type Client struct {
 	// to the session id: base URL and headers.
 	events *http.Request
 
-	health health
+	health   health
+	patience patience
 }
 
 // NewClient prepares a client; it makes no request.
@@ -118,7 +119,10 @@ func newTransport() *http.Transport {
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Close drops idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.patience.close()
+	c.http.CloseIdleConnections()
+}
 
 // prepare lets the SDK build a request and stops it before it is sent.
 func (c *Client) prepare(userAgent string) (*http.Request, error) {
@@ -185,9 +189,7 @@ func isEventStream(contentType string) bool {
 // (2xx), which is not yet proof that it landed. Errors are *APIError, or those
 // of the network after which nothing is known.
 func (c *Client) Submit(ctx context.Context, sessionID, key string, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
-	defer cancel()
-	r := c.eventsRequest(ctx, http.MethodPost, sessionID)
+	r := c.eventsRequest(c.patience.within(ctx, time.Now()), http.MethodPost, sessionID)
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", key)
 	r.Body = io.NopCloser(bytes.NewReader(body))
@@ -200,6 +202,8 @@ func (c *Client) Submit(ctx context.Context, sessionID, key string, body []byte)
 	if res.StatusCode < 200 || res.StatusCode > 299 {
 		return fmt.Errorf("post the result: %w", c.failed(res))
 	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxErrorBody))
+	if res.Body != http.NoBody {
+		_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, maxErrorBody))
+	}
 	return res.Body.Close()
 }

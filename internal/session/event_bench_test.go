@@ -61,11 +61,11 @@ func benchmarkConsume(b *testing.B, frame string) {
 	b.Cleanup(f.cancel)
 	b.ReportAllocs()
 	b.SetBytes(int64(len(frame)))
-	watchdog := time.AfterFunc(time.Hour, func() {})
-	b.Cleanup(func() { watchdog.Stop() })
+	dog := newWatchdog(time.Hour, func() {})
+	b.Cleanup(dog.stop)
 	body := repeat(frame, b.N)
 	b.ResetTimer()
-	if err := f.consume(&watched{Reader: body, watchdog: watchdog, timeout: time.Hour}); !errors.Is(err, io.EOF) {
+	if err := f.consume(&watched{Reader: body, dog: dog}); !errors.Is(err, io.EOF) {
 		b.Fatal(err)
 	}
 }

@@ -81,7 +81,7 @@ func newFollower(m *Manager, id string, source Source) *follower {
 		forbidden: gate{least: refusedWait, most: maxReadWait},
 	}
 	f.ctx, f.cancel = context.WithCancel(m.following)
-	m.metrics.sessions.WithLabelValues(f.status).Inc()
+	m.metrics.state(f.status).Inc()
 	return f
 }
 
@@ -100,7 +100,7 @@ func (f *follower) run() {
 	f.listen()
 	reading.Wait()
 	f.mu.Lock()
-	f.m.metrics.sessions.WithLabelValues(stateLabel(f.status)).Dec()
+	f.m.metrics.state(f.status).Dec()
 	forget := f.gone && f.source == SourceAdmin && f.again == ""
 	f.mu.Unlock()
 	if forget {

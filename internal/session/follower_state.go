@@ -2,23 +2,10 @@ package session
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"functionbridge/internal/journal"
 )
-
-// idleFlag remembers that it was the watchdog who ended a stream.
-type idleFlag struct{ fired atomic.Bool }
-
-func (i *idleFlag) set() { i.fired.Store(true) }
-
-func (i *idleFlag) or(reason string) string {
-	if i.fired.Load() {
-		return reasonIdle
-	}
-	return reason
-}
 
 func (f *follower) setStream(state string) {
 	f.mu.Lock()
@@ -31,17 +18,9 @@ func (f *follower) setStatus(status string) {
 	if status == f.status {
 		return
 	}
-	f.m.metrics.sessions.WithLabelValues(stateLabel(f.status)).Dec()
-	f.m.metrics.sessions.WithLabelValues(stateLabel(status)).Inc()
+	f.m.metrics.state(f.status).Dec()
+	f.m.metrics.state(status).Inc()
 	f.status = status
-}
-
-// stateLabel keeps a status that the bridge does not know out of the metrics.
-func stateLabel(status string) string {
-	if slices.Contains(sessionStates(), status) {
-		return status
-	}
-	return statusUnknown
 }
 
 // info is the follower as the admin API shows it.

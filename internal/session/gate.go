@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,6 +11,10 @@ import (
 // now and then to find out whether they still are.
 type gate struct {
 	least, most time.Duration
+
+	// closed spares every post the lock that all of them would share; it follows
+	// opened.
+	closed atomic.Bool
 
 	mu sync.Mutex
 	// opened is closed when the gate opens; nil while it is open.
@@ -28,6 +33,7 @@ func (g *gate) shut() bool {
 	first := g.opened == nil
 	if first {
 		g.opened, g.wait = make(chan struct{}), g.least
+		g.closed.Store(true)
 	}
 	// Of the requests that were under way when the gate closed, each is refused
 	// too; they say nothing new.
@@ -45,6 +51,9 @@ func (g *gate) delay(now time.Time) {
 
 // open lets everything through again and reports whether it was held back.
 func (g *gate) open() bool {
+	if !g.closed.Load() {
+		return false
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.opened == nil {
@@ -52,18 +61,18 @@ func (g *gate) open() bool {
 	}
 	close(g.opened)
 	g.opened = nil
+	g.closed.Store(false)
 	return true
 }
 
-func (g *gate) isShut() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.opened != nil
-}
+func (g *gate) isShut() bool { return g.closed.Load() }
 
 // turn lets the caller go (wait is 0), or says when to ask again and which
 // channel tells that the gate has opened before.
 func (g *gate) turn() (wait time.Duration, opened <-chan struct{}) {
+	if !g.closed.Load() {
+		return 0, nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.opened == nil {

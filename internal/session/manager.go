@@ -275,6 +275,9 @@ func (m *Manager) Drain(ctx context.Context) {
 		m.cfg.Logger.WarnContext(ctx, "stopping with calls in flight; the next start treats them as after a crash")
 	}
 	m.stopWork(errDraining)
+	for _, f := range followers {
+		f.stopWork()
+	}
 	m.stopFollow()
 	<-done
 	m.followers.Wait()

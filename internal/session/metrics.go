@@ -4,7 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
 	results    *prometheus.CounterVec
+	confirmed  prometheus.Counter // of results; every call counts here, and looking it up costs ten times the counting
 	sessions   *prometheus.GaugeVec
+	byState    map[string]prometheus.Gauge // of sessions
 	reconnects *prometheus.CounterVec
 	events     prometheus.Counter
 	troubles   *prometheus.CounterVec
@@ -42,6 +44,15 @@ func sessionStates() []string {
 
 const statusUnknown = "unknown"
 
+// state is the gauge of a status. What the bridge does not know as one stays out
+// of the metrics.
+func (m *metrics) state(status string) prometheus.Gauge {
+	if gauge, ok := m.byState[status]; ok {
+		return gauge
+	}
+	return m.byState[statusUnknown]
+}
+
 func newMetrics(reg prometheus.Registerer) *metrics {
 	m := &metrics{
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -69,6 +80,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	for _, outcome := range []string{resultConfirmed, resultAbandoned, resultRejected, resultRetried} {
 		m.results.WithLabelValues(outcome)
 	}
+	m.confirmed = m.results.WithLabelValues(resultConfirmed)
+	m.byState = map[string]prometheus.Gauge{}
 	for _, reason := range []string{reasonEOF, reasonIdle, reasonError, reasonStatus, reasonContentType} {
 		m.reconnects.WithLabelValues(reason)
 	}
@@ -76,7 +89,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		m.troubles.WithLabelValues(reason)
 	}
 	for _, state := range sessionStates() {
-		m.sessions.WithLabelValues(state)
+		m.byState[state] = m.sessions.WithLabelValues(state)
 	}
 	if reg != nil {
 		reg.MustRegister(m.results, m.sessions, m.reconnects, m.events, m.troubles, m.drift)

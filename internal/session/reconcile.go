@@ -86,16 +86,18 @@ func (f *follower) take(a action, s snapshot) {
 		return
 	}
 	f.journalFailures = 0
-	if known := tn.taken[a.key.CallID]; known != nil {
+	known := tn.taken[a.key.CallID]
+	if known != nil {
 		f.listedAgain(known, a.key, s)
 		return
 	}
-	tn.taken[a.key.CallID] = &taken{}
+	known = &taken{}
+	tn.taken[a.key.CallID] = known
 	t := newTask(f, journal.Call{
 		Key: a.key, Function: a.function, Arguments: a.arguments, State: journal.Pending,
 		Owner: f.m.cfg.Owner, Idempotent: plan.Idempotent, CreatedAt: time.Now(),
 	})
-	t.async = plan.Async
+	t.async, t.turn, t.known = plan.Async, tn, known
 	t.round, t.listedAt = f.round, t.call.CreatedAt
 	f.tasks[a.key] = t
 	t.run()
@@ -339,6 +341,15 @@ func (f *follower) turnOver(ctx context.Context, turnID string) (bool, error) {
 		return false, err
 	}
 	return status == "completed" || status == "failed" || status == "cancelled", nil
+}
+
+// stopWork ends the runs of functions; drain was called before.
+func (f *follower) stopWork() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.tasks {
+		t.cancel(errDraining)
+	}
 }
 
 // drain starts nothing new and stops what was not sent yet.

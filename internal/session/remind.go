@@ -26,15 +26,20 @@ func (f *follower) listedAgain(known *taken, key journal.Key, s snapshot) {
 // the API too slow, to contradict it.
 func (f *follower) quiet() time.Duration { return max(f.m.cfg.ResyncInterval, snapshotLag) }
 
-// settled keeps snapshots that are on their way from waking a settled call. The
-// lock is held.
-func (f *follower) settled(key journal.Key) {
-	until := time.Now().Add(f.quiet())
-	switch tn := f.turns[key.TurnID]; {
-	case tn == nil: // a call that an earlier process took, in a turn that was not read yet
-		f.settledBefore[key] = until
-	case tn.taken[key.CallID] != nil:
-		tn.taken[key.CallID].quietUntil, tn.used = until, time.Now()
+// keepQuiet keeps snapshots that are on their way from waking a call that was
+// settled now. The lock is held.
+func (t *task) keepQuiet(now time.Time) {
+	until := now.Add(t.f.quiet())
+	if t.known == nil { // it was not taken from a snapshot, but resumed or reopened
+		t.turn = t.f.turns[t.call.TurnID]
+		if t.turn == nil { // an earlier process took it, and the turn was not read yet
+			t.f.settledBefore[t.call.Key] = until
+			return
+		}
+		t.known = t.turn.taken[t.call.CallID]
+	}
+	if t.known != nil {
+		t.known.quietUntil, t.turn.used = until, now
 	}
 }
 

@@ -52,12 +52,8 @@ func streamBackoff(err error, failures int) time.Duration {
 func (f *follower) streamOnce() (reason string, err error) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
-	var idle idleFlag
-	watchdog := time.AfterFunc(f.m.cfg.IdleTimeout, func() {
-		idle.set()
-		cancel()
-	})
-	defer watchdog.Stop()
+	dog := newWatchdog(f.m.cfg.IdleTimeout, cancel)
+	defer dog.stop()
 	defer func() {
 		if reason == reasonIdle {
 			err = fmt.Errorf("not a byte came for %s", f.m.cfg.IdleTimeout)
@@ -71,7 +67,7 @@ func (f *follower) streamOnce() (reason string, err error) {
 	if err != nil {
 		// A session that cannot be streamed can still be read.
 		f.ask(priorityConnect)
-		return idle.or(openReason(err)), err
+		return dog.or(openReason(err)), err
 	}
 	defer body.Close()
 	early.Stop()
@@ -79,11 +75,11 @@ func (f *follower) streamOnce() (reason string, err error) {
 	f.ask(priorityConnect)
 	// The first read may be served a snapshot from before the subscription.
 	f.askIn(snapshotLag)
-	err = f.consume(&watched{Reader: body, watchdog: watchdog, timeout: f.m.cfg.IdleTimeout})
+	err = f.consume(&watched{Reader: body, dog: dog})
 	if errors.Is(err, io.EOF) {
-		return idle.or(reasonEOF), err
+		return dog.or(reasonEOF), err
 	}
-	return idle.or(reasonError), err
+	return dog.or(reasonError), err
 }
 
 func openReason(err error) string {
@@ -96,11 +92,10 @@ func openReason(err error) string {
 	return reasonError
 }
 
-// watched winds up the watchdog with all that arrives.
+// watched tells the watchdog of all that arrives.
 type watched struct {
 	io.Reader
-	watchdog *time.Timer
-	timeout  time.Duration
+	dog *watchdog
 	// at is when something last arrived. Events come several at a time, and one
 	// look at the clock serves them all.
 	at time.Time
@@ -110,7 +105,7 @@ func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	if n > 0 {
 		w.at = time.Now()
-		w.watchdog.Reset(w.timeout)
+		w.dog.heard(w.at)
 	}
 	return n, err
 }

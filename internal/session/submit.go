@@ -1,8 +1,6 @@
 package session
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -153,7 +151,7 @@ func (t *task) submission() (key string, body []byte, ok bool) {
 	if replaced && t.save(t.f.m.working, call, t.durability()) != nil {
 		return "", nil, false // it was settled, or the bridge stops
 	}
-	return journal.SubmissionKey(call.CallKey(), call.Outcome, keyGeneration(call.Submissions)), resultBody(call), true
+	return journal.SubmissionKey(t.callKey, call.Outcome, keyGeneration(call.Submissions)), resultBody(call), true
 }
 
 // submitted notes that the API accepted the result.
@@ -275,45 +273,4 @@ func refusedOutcome(call journal.Call, status int) journal.Outcome {
 // for a race a few times only.
 func isRace(err error) bool {
 	return statusOf(err) == http.StatusBadRequest && strings.Contains(err.Error(), raceMessage)
-}
-
-// toolResult is the input event that answers a function call
-// (openai-go v3.99.0, AgentSessionInputParamAgentSessionInputToolResult).
-type toolResult struct {
-	Type    string `json:"type"`
-	TurnID  string `json:"turn_id"`
-	CallID  string `json:"call_id"`
-	Success bool   `json:"success"`
-	Output  any    `json:"output,omitempty"` // a string, or the JSON of content parts
-	Error   string `json:"error,omitempty"`
-}
-
-// resultBody is the body that posts a call's outcome: one result to a request,
-// so that one that is refused holds back no other.
-func resultBody(call journal.Call) []byte {
-	r := toolResult{
-		Type: "agent.session.input.tool_result", TurnID: call.TurnID, CallID: call.CallID,
-		Success: call.Outcome.Success, Error: call.Outcome.Error,
-	}
-	switch {
-	case !r.Success:
-	case call.Outcome.Content:
-		r.Output = json.RawMessage(call.Outcome.Output)
-	default:
-		r.Output = call.Outcome.Output
-	}
-	var body bytes.Buffer
-	enc := json.NewEncoder(&body)
-	// Escapes that only a web page needs make six bytes of each < > &, and the
-	// API limits the body: a reply in XML must not outgrow it for them.
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(struct {
-		Events []toolResult `json:"events"`
-	}{[]toolResult{r}})
-	if err != nil {
-		// Only content parts that are no JSON can do this; the agent must hear something.
-		call.Outcome = refusedOutcome(call, http.StatusBadRequest)
-		return resultBody(call)
-	}
-	return body.Bytes()
 }

@@ -13,6 +13,8 @@ import (
 type task struct {
 	f    *follower
 	call journal.Call
+	// callKey is the call's idempotency key.
+	callKey string
 	// session is what the call may use of its session, as it was when taken.
 	session journal.Session
 	// ctx ends the run of the function.
@@ -20,6 +22,10 @@ type task struct {
 	cancel context.CancelCauseFunc
 	// done is closed when the call is settled.
 	done chan struct{}
+	// turn and known are what is remembered of a call that a snapshot listed; nil
+	// of any other.
+	turn  *turn
+	known *taken
 
 	busy bool
 	// async: the result is wanted also when the turn is over.
@@ -60,7 +66,7 @@ const maxFruitless = 3
 
 func newTask(f *follower, call journal.Call) *task {
 	return &task{
-		f: f, call: call, session: f.session, done: make(chan struct{}), cancel: func(error) {},
+		f: f, call: call, callKey: call.CallKey(), session: f.session, done: make(chan struct{}), cancel: func(error) {},
 		careful: f.m.careful(), notBefore: call.RetryAt,
 	}
 }
@@ -72,9 +78,9 @@ func (t *task) start(work func()) {
 }
 
 // run gives the task a goroutine that runs the function, with a context of its
-// own. The lock is held.
+// own; stopWork ends it. The lock is held.
 func (t *task) run() {
-	t.ctx, t.cancel = context.WithCancelCause(t.f.m.working)
+	t.ctx, t.cancel = context.WithCancelCause(context.Background()) // a child of working would take a lock that all calls share
 	t.session = t.f.session
 	t.start(t.work)
 }
@@ -286,7 +292,7 @@ func (t *task) settle(state journal.State) {
 		if t.call.SubmittedAt.IsZero() && t.call.State == journal.Answered {
 			t.call.SubmittedAt = now
 		}
-		t.f.m.metrics.results.WithLabelValues(resultConfirmed).Inc()
+		t.f.m.metrics.confirmed.Inc()
 	} else {
 		t.f.m.metrics.results.WithLabelValues(resultAbandoned).Inc()
 	}
@@ -299,7 +305,7 @@ func (t *task) settle(state journal.State) {
 	}
 	close(t.done)
 	delete(t.f.tasks, t.call.Key)
-	t.f.settled(t.call.Key)
+	t.keepQuiet(now)
 	if err := t.f.m.cfg.Journal.Save(t.f.m.working, t.changed(), journal.Lazy); err != nil {
 		t.saveLater()
 	}

@@ -40,7 +40,7 @@ func TestWorkersUseGoroutinesAgainAndLetThemGo(t *testing.T) {
 		if first := goroutines[0]; goroutines[9] != first {
 			t.Errorf("goroutines are %v, want one", goroutines)
 		}
-		time.Sleep(workerIdle) // fake clock
+		time.Sleep(2 * workerIdle) // fake clock
 		synctest.Wait()
 		w.Go(func() { goroutines = append(goroutines, goroutine()) })
 		synctest.Wait()

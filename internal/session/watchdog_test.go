@@ -1,0 +1,64 @@
+package session
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWatchdogEndsAStreamAfterSilenceAloneAndOnTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var ended time.Duration
+		w := newWatchdog(time.Minute, func() { ended = time.Since(began) })
+		for range 10 {
+			time.Sleep(50 * time.Second)
+			w.heard(time.Now())
+		}
+		synctest.Wait()
+		if reason := w.or(reasonEOF); reason != reasonEOF || ended != 0 {
+			t.Fatalf("ended after %s for %s, with something every 50 s", ended, reason)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := 560 * time.Second; ended != want || w.or(reasonEOF) != reasonIdle {
+			t.Errorf("ended after %s for %s, want %s for %s", ended, w.or(reasonEOF), want, reasonIdle)
+		}
+		w.stop()
+	})
+}
+
+func TestStoppedWatchdogEndsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatchdog(time.Minute, func() { t.Error("a stopped watchdog ended a stream") })
+		time.Sleep(30 * time.Second)
+		w.heard(time.Now())
+		w.stop()
+		time.Sleep(time.Hour)
+	})
+}
+
+func TestEachPostHasItsTimeAndNoneIsEndless(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		parent, cancel := context.WithCancel(t.Context())
+		var p patience
+		for range 7 {
+			ctx := p.within(parent, time.Now())
+			deadline, ok := ctx.Deadline()
+			if left := time.Until(deadline); !ok || ctx.Err() != nil || left < submitTimeout || left > 2*submitTimeout {
+				t.Errorf("a post has %s, want between %s and twice that", left, submitTimeout)
+			}
+			time.Sleep(50 * time.Second)
+		}
+		last := p.within(parent, time.Now())
+		cancel()
+		if last.Err() == nil {
+			t.Error("a post outlives the bridge's work")
+		}
+		p.close()
+	})
+}
