@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,20 +12,20 @@ func TestWatchdogEndsAStreamAfterSilenceAloneAndOnTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		var ended time.Duration
-		w := newWatchdog(time.Minute, func() { ended = time.Since(began) })
+		var ended atomic.Int64
+		w := newWatchdog(time.Minute, func() { ended.Store(int64(time.Since(began))) })
 		for range 10 {
 			time.Sleep(50 * time.Second)
 			w.heard(time.Now())
 		}
 		synctest.Wait()
-		if reason := w.or(reasonEOF); reason != reasonEOF || ended != 0 {
-			t.Fatalf("ended after %s for %s, with something every 50 s", ended, reason)
+		if reason := w.or(reasonEOF); reason != reasonEOF || ended.Load() != 0 {
+			t.Fatalf("ended after %s for %s, with something every 50 s", time.Duration(ended.Load()), reason)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if want := 560 * time.Second; ended != want || w.or(reasonEOF) != reasonIdle {
-			t.Errorf("ended after %s for %s, want %s for %s", ended, w.or(reasonEOF), want, reasonIdle)
+		if want := 560 * time.Second; time.Duration(ended.Load()) != want || w.or(reasonEOF) != reasonIdle {
+			t.Errorf("ended after %s for %s, want %s for %s", time.Duration(ended.Load()), w.or(reasonEOF), want, reasonIdle)
 		}
 		w.stop()
 	})
