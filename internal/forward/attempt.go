@@ -49,12 +49,15 @@ func (a *attempt) entry() journal.Attempt {
 	return journal.Attempt{StartedAt: a.started.UTC(), Duration: a.took, Status: a.status(), Error: a.why}
 }
 
-// RoundTrip makes one attempt. It is what go-retryablehttp's client calls for
-// each; the response that it returns is only for show: what counts is d.last,
-// which outlives a wait that is cut short.
+// RoundTrip makes one attempt, unless it is the first, which was made. It is what
+// go-retryablehttp's client calls for each; the response that it returns is only
+// for show: what counts is d.last, which outlives a wait that is cut short.
 func (d *delivery) RoundTrip(req *http.Request) (*http.Response, error) {
-	a := d.attempt(req.Context())
-	d.last = a
+	a := d.first
+	if d.first = nil; a == nil {
+		a = d.attempt(req.Context())
+		d.last = a
+	}
 	if a.fault != faultNone {
 		return nil, errNoReply
 	}
