@@ -43,13 +43,13 @@ func (d *delivery) seal(m *message) (http.Header, error) {
 	if id == "" {
 		id = questionID()
 	}
-	return header, sign(header, keys, id, time.Now(), m.wire.Body)
+	return header, sign(header, keys, id, time.Now(), m.body)
 }
 
 // sets reports whether the table gives the message this header, which then
 // takes the place of the upstream's auth.
 func (m *message) sets(name string) bool {
-	for _, h := range m.wire.Headers {
+	for _, h := range m.fromTable {
 		if strings.EqualFold(h.Name, name) {
 			return true
 		}

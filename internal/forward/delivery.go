@@ -41,7 +41,8 @@ type delivery struct {
 	// caller is the context of the call without its deadline.
 	caller context.Context
 	// request is what Recorder.Sending is given the first time.
-	request  []byte
+	request []byte
+	// rendered is the request, without its body where that is the message's.
 	rendered *router.Request
 	message  message
 
@@ -195,26 +196,39 @@ func (d *delivery) prepare(ctx context.Context) (journal.Outcome, bool) {
 }
 
 func (d *delivery) build(args []byte) error {
-	var request router.Request
 	if len(d.call.Request) > 0 {
-		if err := json.Unmarshal(d.call.Request, &request); err != nil {
-			return err
-		}
-		if request.BodyIsArguments {
-			request.Body = args
-		}
-	} else {
-		if err := d.route.Check(args); err != nil {
-			return err
-		}
-		var err error
-		if request, err = d.route.Build(args, d.values()); err != nil {
-			return err
-		}
-		if d.request, err = stored(request); err != nil {
-			return err
-		}
+		return d.rebuild(args)
 	}
+	if err := d.route.Check(args); err != nil {
+		return err
+	}
+	if form := d.form(); form != nil {
+		d.request, d.rendered, d.message = form.stored, &form.request, form.fill(d.call, d.key, args)
+		return nil
+	}
+	request, err := d.route.Build(args, d.values())
+	if err != nil {
+		return err
+	}
+	if d.request, err = stored(request); err != nil {
+		return err
+	}
+	return d.use(request)
+}
+
+// rebuild makes the message of the journaled request.
+func (d *delivery) rebuild(args []byte) error {
+	var request router.Request
+	if err := json.Unmarshal(d.call.Request, &request); err != nil {
+		return err
+	}
+	if request.BodyIsArguments {
+		request.Body = args
+	}
+	return d.use(request)
+}
+
+func (d *delivery) use(request router.Request) error {
 	d.rendered = &request
 	var err error
 	d.message, err = d.pack(request, d.key)
@@ -363,7 +377,7 @@ func (d *delivery) telling(patience time.Duration) telling {
 		if t.isShaped() || t.result.Error != nil {
 			t.programFailed = d.programFailed
 		}
-		t.doubtful = d.doubt && d.idempotent && (d.message.wire.Method == http.MethodPost || d.message.wire.Method == http.MethodPatch)
+		t.doubtful = d.doubt && d.idempotent && (d.message.method == http.MethodPost || d.message.method == http.MethodPatch)
 	}
 	return t
 }

@@ -39,7 +39,7 @@ type Config struct {
 
 // Forwarder sends calls to their services. It is safe for concurrent use.
 type Forwarder struct {
-	version   string
+	agent     string
 	table     func() *router.Table
 	log       *slog.Logger
 	limits    *limits
@@ -67,7 +67,7 @@ func New(c Config) *Forwarder {
 		c.MaxCalls = defaultMaxCalls
 	}
 	f := &Forwarder{
-		version: c.Version,
+		agent:   agentOf(c.Version),
 		table:   c.Table,
 		log:     c.Logger,
 		limits:  newLimits(c.MaxCalls, c.Table, c.Logger),

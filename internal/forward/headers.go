@@ -16,16 +16,30 @@ const (
 	hexDigits = "0123456789ABCDEF"
 )
 
-// ownHeaderCount is how many headers ownHeaders makes at most.
-const ownHeaderCount = 9
+// bridgeHeaderCount is how many headers bridgeHeaders makes at most.
+const bridgeHeaderCount = 4
 
-// ownHeaders appends the bridge's headers of a call, under canonical names. An
-// empty key is left out.
-func ownHeaders(own []router.Header, version, key string, call *journal.Call, hasBody bool) []router.Header {
+// bridgeHeaders appends the bridge's headers that say nothing of the call, under
+// canonical names.
+func bridgeHeaders(own []router.Header, agent string, hasBody bool) []router.Header {
 	own = append(own,
 		router.Header{Name: "Accept", Value: acceptValue},
 		router.Header{Name: "Accept-Encoding", Value: encodings},
-		router.Header{Name: "User-Agent", Value: agentOf(version)},
+		router.Header{Name: "User-Agent", Value: agent},
+	)
+	if hasBody {
+		own = append(own, router.Header{Name: "Content-Type", Value: "application/json"})
+	}
+	return own
+}
+
+// callHeaderCount is how many headers callHeaders makes at most.
+const callHeaderCount = 5
+
+// callHeaders appends the bridge's headers that name the call, under canonical
+// names. No route can set them. An empty key is left out.
+func callHeaders(own []router.Header, key string, call *journal.Call) []router.Header {
+	own = append(own,
 		router.Header{Name: "Bridge-Session-Id", Value: headerSafe(call.SessionID)},
 		router.Header{Name: "Bridge-Turn-Id", Value: headerSafe(call.TurnID)},
 		router.Header{Name: "Bridge-Call-Id", Value: headerSafe(call.CallID)},
@@ -34,18 +48,16 @@ func ownHeaders(own []router.Header, version, key string, call *journal.Call, ha
 	if key != "" {
 		own = append(own, router.Header{Name: "Idempotency-Key", Value: headerSafe(key)})
 	}
-	if hasBody {
-		own = append(own, router.Header{Name: "Content-Type", Value: "application/json"})
-	}
 	return own
 }
 
 // agentOf is the User-Agent.
 func agentOf(version string) string { return "functionbridge/" + version }
 
-// headerOf joins the bridge's headers with the route's, which win.
+// headerOf joins the bridge's headers with the route's, which win, and has room
+// for those of the call.
 func headerOf(own, routes []router.Header) http.Header {
-	header := make(http.Header, len(own)+len(routes))
+	header := make(http.Header, len(own)+len(routes)+callHeaderCount)
 	values := make([]string, len(own)+len(routes))
 	for i, h := range own {
 		values[i] = h.Value

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,8 +88,11 @@ func (l *lanes) of(function string) *lane {
 	return found
 }
 
-// lane is what lasts for a function over all tables: its series.
+// lane is what lasts for a function over all tables: its series. form is that of
+// the route which it had last.
 type lane struct {
+	form atomic.Pointer[form]
+
 	outcomes map[string]prometheus.Counter
 	duration prometheus.Observer
 

@@ -102,7 +102,11 @@ func (d *delivery) shown() *Shown {
 	if len(r.Query) > 0 {
 		s.URL += "?" + strings.Join(r.Query, "&")
 	}
-	for _, h := range ownHeaders(nil, d.f.version, d.key, d.call, r.Body != nil) {
+	body := r.Body
+	if body == nil {
+		body = d.message.body
+	}
+	for _, h := range callHeaders(bridgeHeaders(nil, d.f.agent, body != nil), d.key, d.call) {
 		s.Headers[h.Name] = h.Value
 	}
 	for _, h := range d.shownAuth() {
@@ -111,7 +115,7 @@ func (d *delivery) shown() *Shown {
 	for _, h := range r.Headers {
 		s.set(h)
 	}
-	s.Body = shownBody(r.Body)
+	s.Body = shownBody(body)
 	return s
 }
 

@@ -131,6 +131,12 @@ func (r *Route) Build(args []byte, v Values) (Request, error) {
 	return request, err
 }
 
+// Constant returns the request of a route whose requests differ in nothing but
+// the arguments, which are their body and are missing here; not ok for others.
+func (r *Route) Constant() (Request, bool) {
+	return r.request.fixed, r.request.static && r.request.body == nil
+}
+
 // addBody gives a request its body: what the route's program makes of the arguments,
 // else the arguments as they are.
 func (b *blueprint) addBody(to *Request, args []byte, v Values) error {
