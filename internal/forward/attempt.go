@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,10 +23,12 @@ type attempt struct {
 	took    time.Duration
 	fault   fault
 	// why is the fault in words for an operator.
-	why     string
-	reply   *reply
-	fate    fate
-	outcome journal.Outcome
+	why string
+	// reply is received, nil when none came.
+	reply    *reply
+	received reply
+	fate     fate
+	outcome  journal.Outcome
 	// waitSeconds is what the reply's Retry-After asks for; pause is the wait
 	// before the next attempt.
 	waitSeconds int64
@@ -158,11 +161,11 @@ func (d *delivery) exchange(ctx context.Context, m *message, a *attempt, buf *[]
 	}
 	target, transport := m.request.URL, d.upstream.connections()
 	for hop := 0; ; hop++ {
-		var w watch
-		out := m.outgoing(w.observe(ctx, target.Scheme == "https"), target, header)
+		var t trip
+		out := m.outgoing(t.observe(ctx, target.Scheme == "https"), target, header, &t.body)
 		response, err := transport.RoundTrip(out)
 		if err != nil {
-			a.fault, a.why = faultOf(ctx, &w, err)
+			a.fault, a.why = faultOf(ctx, &t.watch, err)
 			return
 		}
 		next := sameOrigin(target, response)
@@ -175,10 +178,18 @@ func (d *delivery) exchange(ctx context.Context, m *message, a *attempt, buf *[]
 	}
 }
 
+// trip is one request of an attempt on its way.
+type trip struct {
+	watch
+
+	body bytes.Reader
+}
+
 // receive reads the reply.
 func (d *delivery) receive(ctx context.Context, response *http.Response, a *attempt, buf *[]byte) {
 	defer func() { _ = response.Body.Close() }()
-	r := &reply{status: response.StatusCode, header: response.Header, size: -1}
+	a.received = reply{status: response.StatusCode, header: response.Header, size: -1}
+	r := &a.received
 	r.media = mediaOf(response.Header.Get("Content-Type"))
 	r.limit = limitOf(r.status, r.media, d.route.Result)
 	a.reply = r

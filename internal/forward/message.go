@@ -142,11 +142,12 @@ func (m *message) authorize(target *url.URL) {
 // Idempotency-Key again by itself when a reused connection breaks. The body's
 // type is one that net/http knows to be in memory: it writes others apart from
 // the headers, in a packet of their own.
-func (m *message) outgoing(ctx context.Context, target *url.URL, header http.Header) *http.Request {
+func (m *message) outgoing(ctx context.Context, target *url.URL, header http.Header, body *bytes.Reader) *http.Request {
 	out := m.request.WithContext(ctx)
 	out.URL = target
 	out.Header = header
-	out.Body = io.NopCloser(bytes.NewReader(m.body))
+	body.Reset(m.body)
+	out.Body = io.NopCloser(body)
 	out.ContentLength = int64(len(m.body))
 	return out
 }

@@ -111,26 +111,30 @@ func limitOf(status int, m media, result router.Result) int64 {
 // read takes a reply's body into buf. The error is the network's, and means
 // that the reply did not come whole.
 func (r *reply) read(response *http.Response, buf []byte) ([]byte, error) {
-	raw := &source{body: response.Body}
-	var body io.Reader = raw
-	coded := len(response.Header["Content-Encoding"]) > 0
-	if coded {
-		var err error
-		if body, err = decoded(response.Header["Content-Encoding"], raw); err != nil {
-			return buf, r.damaged(raw)
-		}
-	} else {
+	codings := response.Header["Content-Encoding"]
+	if len(codings) == 0 {
 		r.size = response.ContentLength
+		return r.take(response.Body, buf)
 	}
-	buf, err := fill(buf, body, r.limit+1)
-	r.body = buf
+	raw := &source{body: response.Body}
+	body, err := decoded(codings, raw)
 	if err != nil {
 		return buf, r.damaged(raw)
 	}
-	if int64(len(buf)) > r.limit {
-		r.oversize, r.body = true, buf[:r.limit]
+	if buf, err = r.take(body, buf); err != nil {
+		return buf, r.damaged(raw)
 	}
 	return buf, nil
+}
+
+// take takes the body as it is to be passed on.
+func (r *reply) take(body io.Reader, buf []byte) ([]byte, error) {
+	buf, err := fill(buf, body, r.limit+1)
+	r.body = buf
+	if err == nil && int64(len(buf)) > r.limit {
+		r.oversize, r.body = true, buf[:r.limit]
+	}
+	return buf, err
 }
 
 // damaged tells a broken connection, which it returns, from a stream that came
