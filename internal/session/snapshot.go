@@ -1,10 +1,10 @@
 package session
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/tidwall/gjson"
 
@@ -34,8 +34,22 @@ type action struct {
 	arguments []byte
 }
 
-// sessionFailed is the status after which a session takes no more input.
-const sessionFailed = "failed"
+// clone makes an action that is a view of bytes outlive them.
+func (a action) clone() action {
+	turn, call := len(a.key.TurnID), len(a.key.CallID)
+	words := a.key.TurnID + a.key.CallID + a.function
+	a.key.TurnID, a.key.CallID, a.function = words[:turn], words[turn:turn+call], words[turn+call:]
+	a.arguments = bytes.Clone(a.arguments)
+	return a
+}
+
+// The statuses of a session. A failed one takes no more input.
+const (
+	sessionIdle           = "idle"
+	sessionInProgress     = "in_progress"
+	sessionRequiresAction = "requires_action"
+	sessionFailed         = "failed"
+)
 
 var (
 	errNotASession   = errors.New("the answer is not a session")
@@ -43,71 +57,30 @@ var (
 	errTooDeepToRead = errors.New("the answer is nested too deeply")
 )
 
-// maxDepth bounds how deep a session may be nested: the check of its JSON goes
-// down a level with each, and ends the process when the stack is used up.
-const maxDepth = 100_000
-
-// deeperThan reports whether brackets stand deeper in each other than a limit.
-func deeperThan(limit int, raw []byte) bool {
-	if len(raw) <= limit {
-		return false
-	}
-	depth, quoted := 0, false
-	for i := 0; i < len(raw); i++ {
-		switch c := raw[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			depth++
-		case c == ']' || c == '}':
-			depth--
-		}
-		if depth > limit {
-			return true
-		}
-	}
-	return false
-}
-
-// view reads bytes as a string without a copy: a snapshot is a few kilobytes and
-// little of it is kept. What outlives the bytes must be cloned.
-func view(b []byte) string {
-	return unsafe.String(unsafe.SliceData(b), len(b)) //nolint:gosec // read only, and cloned where kept
-}
-
 // parseSnapshot reads a session object. It keeps nothing of raw but copies.
 func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
+	s, err := viewSnapshot(raw, begun, fresh, journal.Session{})
+	for i := range s.calls {
+		s.calls[i] = s.calls[i].clone()
+	}
+	return s, err
+}
+
+// viewSnapshot is parseSnapshot without what most snapshots need not: what is as
+// it was in the previous one is not copied again, and neither are the calls, of
+// which most are known. They are views of raw, but for their SessionID; whoever
+// keeps one clones it.
+func viewSnapshot(raw []byte, begun time.Time, fresh bool, previous journal.Session) (snapshot, error) {
 	s := snapshot{fresh: fresh, begun: begun}
-	if deeperThan(maxDepth, raw) {
-		return s, errTooDeepToRead
+	c := read(raw)
+	if c.enter('{') {
+		s.read(&c, previous)
 	}
-	text := view(raw)
-	if !gjson.Valid(text) {
-		return s, errNotASession
-	}
-	gjson.Parse(text).ForEach(func(key, value gjson.Result) bool {
-		switch key.Str {
-		case "id":
-			s.session.ID = strings.Clone(value.Str)
-		case "status":
-			s.status = strings.Clone(value.Str)
-		case "agent":
-			s.session.AgentID = strings.Clone(value.Get("id").Str)
-			if fresh {
-				s.tools = []byte(value.Get("tools").Raw)
-			}
-		case "metadata":
-			s.session.Metadata = stringMap(value)
-		case "required_actions":
-			s.calls = functionCalls(value)
-		}
-		return true
-	})
-	if s.session.ID == "" || s.status == "" {
-		return s, errNotASession
+	switch {
+	case errors.Is(c.err, errTooDeepToRead):
+		return snapshot{}, errTooDeepToRead
+	case !c.end() && (fresh || !c.comma()), s.session.ID == "", s.status == "":
+		return snapshot{}, errNotASession
 	}
 	for i := range s.calls {
 		s.calls[i].key.SessionID = s.session.ID
@@ -115,143 +88,129 @@ func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
 	return s, nil
 }
 
-func stringMap(object gjson.Result) map[string]string {
-	m := map[string]string{}
-	object.ForEach(func(key, value gjson.Result) bool {
-		m[strings.Clone(key.Str)] = strings.Clone(value.String())
-		return true
-	})
+// read reads the members of a session.
+func (s *snapshot) read(c *cursor, previous journal.Session) {
+	for c.member() {
+		switch c.name {
+		case "id":
+			s.session.ID = keep(c.str(), previous.ID)
+		case "status":
+			s.status = keep(c.str(), sessionIdle, sessionInProgress, sessionRequiresAction, sessionFailed)
+		case "agent":
+			id, tools := readAgent(c)
+			s.session.AgentID = keep(id, previous.AgentID)
+			if s.fresh {
+				s.tools = append([]byte{}, tools...)
+			}
+		case "metadata":
+			s.session.Metadata = readMetadata(c.value(), previous.Metadata)
+		case "required_actions":
+			s.calls = readCalls(c)
+		default:
+			c.pass()
+		}
+	}
+}
+
+// readAgent reads an agent: its id, and the JSON of its tools, nil without any.
+func readAgent(c *cursor) (string, []byte) {
+	var id, tools []byte
+	if !c.enter('{') {
+		return "", nil
+	}
+	for c.member() {
+		switch c.name {
+		case "id":
+			c.first(&id)
+		case "tools":
+			c.first(&tools)
+		default:
+			c.pass()
+		}
+	}
+	return unquoted(id), tools
+}
+
+// readMetadata reads an object of strings, nil when it is empty. What is the
+// same as the previous is the previous, which nobody changes.
+func readMetadata(raw []byte, previous map[string]string) map[string]string {
+	if sameMetadata(raw, previous) {
+		return previous
+	}
+	var m map[string]string
+	c := read(raw)
+	if !c.enter('{') {
+		return nil
+	}
+	for c.member() {
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[strings.Clone(c.name)] = strings.Clone(plainText(c.value()))
+	}
 	return m
 }
 
-// functionCalls takes the function calls of a list of required actions and
-// leaves everything else alone: approvals and environments are for others.
-func functionCalls(list gjson.Result) []action {
+func sameMetadata(raw []byte, previous map[string]string) bool {
+	c := read(raw)
+	if len(previous) == 0 || !c.enter('{') {
+		return false
+	}
+	n := 0
+	for c.member() {
+		value, ok := previous[c.name]
+		if !ok || plainText(c.value()) != value {
+			return false
+		}
+		n++
+	}
+	return n == len(previous)
+}
+
+// plainText is a value as a text: a string without its quotes, anything else
+// much as it is written.
+func plainText(raw []byte) string {
+	if len(raw) > 0 && raw[0] == '"' {
+		return unquoted(raw)
+	}
+	return gjson.Parse(view(raw)).String()
+}
+
+// readCalls takes the function calls of a list of required actions and leaves
+// everything else alone: approvals and environments are for others.
+func readCalls(c *cursor) []action {
 	var calls []action
-	list.ForEach(func(_, entry gjson.Result) bool {
-		var a action
-		kind := ""
-		entry.ForEach(func(key, value gjson.Result) bool {
-			switch key.Str {
-			case "type":
-				kind = value.Str
-			case "turn_id":
-				a.key.TurnID = value.Str
-			case "call_id":
-				a.key.CallID = value.Str
-			case "name":
-				a.function = value.Str
-			case "arguments":
-				a.arguments = []byte(value.Raw)
-			}
-			return true
-		})
-		if kind == "function_call" && a.key.TurnID != "" && a.key.CallID != "" {
-			a.key.TurnID, a.key.CallID = strings.Clone(a.key.TurnID), strings.Clone(a.key.CallID)
-			a.function = strings.Clone(a.function)
+	if !c.enter('[') {
+		return nil
+	}
+	for c.element() {
+		if a, ok := readCall(c); ok {
 			calls = append(calls, a)
 		}
-		return true
-	})
+	}
 	return calls
 }
 
-// event is one event of a stream, as far as the bridge cares.
-type event struct {
-	kind eventKind
-	// session is the raw session object of an eventSnapshot, a part of the
-	// event's bytes.
-	session []byte
-	// turnID and callID are set for eventOutput, turnID for eventTurnEnded.
-	turnID, callID string
-	// call is set for eventCall; it is a view of the event's bytes.
-	call action
-}
-
-type eventKind int
-
-const (
-	eventNoise eventKind = iota
-	// eventSnapshot carries the whole session.
-	eventSnapshot
-	// eventOutput says that a call has its result.
-	eventOutput
-	// eventCall says that the agent made a call, which need not be registered yet.
-	eventCall
-	// eventUnknown is of a type that is not known to be of no interest.
-	eventUnknown
-	// eventEmpty has no data; some proxies keep a connection alive so.
-	eventEmpty
-	// eventTurnEnded says that a turn completed, failed or was cancelled.
-	eventTurnEnded
-	// eventError is an error frame: not the end, but a reason to look.
-	eventError
-	// eventGarbled is a frame that is not the JSON of an event.
-	eventGarbled
-)
-
-// parseEvent looks at the type first, because most events are text and need
-// nothing more.
-func parseEvent(data []byte) event {
-	text := view(data)
-	switch kind := gjson.Get(text, "type").Str; kind {
-	case "agent.session.created", "agent.session.in_progress", "agent.session.idle",
-		"agent.session.requires_action", "agent.session.failed":
-		session := gjson.Get(text, "session")
-		if !session.IsObject() {
-			return event{kind: eventGarbled}
-		}
-		return event{kind: eventSnapshot, session: data[session.Index : session.Index+len(session.Raw)]}
-	case "agent.session.turn.item.added":
-		return parseItem(text)
-	case "agent.session.turn.completed", "agent.session.turn.failed", "agent.session.turn.cancelled":
-		return event{kind: eventTurnEnded, turnID: strings.Clone(gjson.Get(text, "turn_id").Str)}
-	case "error":
-		return event{kind: eventError}
-	case "":
-		switch strings.TrimSpace(text) {
-		case "[DONE]":
-			return event{}
-		case "":
-			return event{kind: eventEmpty}
-		}
-		return event{kind: eventGarbled}
-	default:
-		if isNoise(kind) {
-			return event{}
-		}
-		return event{kind: eventUnknown}
+// readCall reads a required action and reports whether it is a function call.
+func readCall(c *cursor) (a action, isCall bool) {
+	if !c.enter('{') {
+		return a, false
 	}
-}
-
-// isNoise reports whether events of a type say nothing about pending calls
-// (openai-go v3.99.0, betaagent.go: the 33 types of the stream).
-func isNoise(kind string) bool {
-	for _, prefix := range []string{
-		"agent.session.turn.", "agent.session.environment.", "agent.session.subagent.", "agent.output.",
-	} {
-		if strings.HasPrefix(kind, prefix) {
-			return true
+	for c.member() {
+		switch c.name {
+		case "type":
+			isCall = c.str() == itemCall
+		case "turn_id":
+			a.key.TurnID = c.str()
+		case "call_id":
+			a.key.CallID = c.str()
+		case "name":
+			a.function = c.str()
+		case "arguments":
+			a.arguments = c.value()
+		default:
+			c.pass()
 		}
 	}
-	return false
-}
-
-func parseItem(text string) event {
-	item := gjson.Get(text, "item")
-	kind := item.Get("type").Str
-	if kind != "function_call_output" && kind != "function_call" {
-		return event{}
-	}
-	turnID := item.Get("turn_id").Str
-	if turnID == "" {
-		turnID = gjson.Get(text, "turn_id").Str
-	}
-	callID := item.Get("call_id").Str
-	if kind == "function_call_output" {
-		return event{kind: eventOutput, turnID: strings.Clone(turnID), callID: strings.Clone(callID)}
-	}
-	return event{kind: eventCall, call: action{
-		key: journal.Key{TurnID: turnID, CallID: callID}, function: item.Get("name").Str, arguments: []byte(item.Get("arguments").Raw),
-	}}
+	return a, isCall && a.key.TurnID != "" && a.key.CallID != ""
 }
