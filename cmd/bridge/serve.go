@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -46,10 +45,6 @@ func newServeCmd(hurry context.Context) *cobra.Command {
 	}
 }
 
-// gcPercent spends memory, of which a bridge holds a few megabytes, on fewer
-// collections. GOGC sets another.
-const gcPercent = 400
-
 // serve runs the daemon until ctx ends, drains it until hurry ends or the drain
 // timeout is over, and takes it down.
 func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
@@ -57,9 +52,7 @@ func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
 	defer end()
 	// A reader of the log that goes away is no reason to go too.
 	signal.Ignore(syscall.SIGPIPE)
-	if _, set := lookupEnv("GOGC"); !set {
-		debug.SetGCPercent(gcPercent)
-	}
+	defer boundGarbage()()
 	for _, warning := range s.Warnings {
 		log.WarnContext(ctx, "check the environment", "warning", warning)
 	}

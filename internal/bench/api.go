@@ -123,7 +123,7 @@ func serveAPI(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 func (a *api) commands() map[string]command {
 	return map[string]command{
 		"follow": a.followed, // returns when every session is followed
-		"read":   a.read,     // returns when as many reads of sessions have come as there are sessions
+		"read":   a.read,     // returns when sessions were read so often, times their number
 		"start":  a.start,    // lets the agents play until "stop"
 		"play":   a.playSome, // lets them make so many calls more, and returns when these are answered
 		"settle": a.settle,   // returns when nothing is pending
@@ -200,10 +200,10 @@ func (a *api) followed(ctx context.Context, _ int) (any, error) {
 	return struct{}{}, nil
 }
 
-func (a *api) read(ctx context.Context, _ int) (any, error) {
+func (a *api) read(ctx context.Context, times int) (any, error) {
 	ctx, cancel := context.WithTimeout(ctx, patienceOfAPI)
 	defer cancel()
-	for a.sim.Count(agentsim.GetSession) < int64(len(a.ids)) {
+	for a.sim.Count(agentsim.GetSession) < int64(times*len(a.ids)) {
 		if err := wait(ctx, 10*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("sessions are not read: %w", err)
 		}

@@ -47,7 +47,8 @@ func (r *rig) rest(ctx context.Context, name string, sessions int) (held resting
 		if err != nil {
 			return err
 		}
-		for _, command := range []string{"follow", "read"} {
+		// A session is read when its stream stands, and once more soon after.
+		for _, command := range []string{"follow", "read 2"} {
 			if err := s.api.tell(command); err != nil {
 				return b.blame(command, err)
 			}

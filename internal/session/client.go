@@ -62,6 +62,8 @@ type Client struct {
 	// posts carries the results: http.Client would copy the headers of each and
 	// look for cookies and redirects, of which there are none.
 	posts http.RoundTripper
+	// streams carries the streams; see newStreamTransport.
+	streams http.RoundTripper
 	// events is the request that the SDK would send to a session's events, up
 	// to the session id: base URL and headers.
 	events *http.Request
@@ -92,7 +94,10 @@ func NewClient(c ClientConfig) (*Client, error) {
 			options = append(options, option.WithHeader(name, value))
 		}
 	}
-	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, pacer: newPacer(c.Rate), key: c.APIKey}
+	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, streams: httpClient.Transport, pacer: newPacer(c.Rate), key: c.APIKey}
+	if c.HTTPClient == nil {
+		client.streams = newStreamTransport()
+	}
 	client.health.log = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	client.health.key.least, client.health.key.most = keyTryWait, refusedWait
 	var err error
@@ -115,6 +120,15 @@ func newTransport() *http.Transport {
 	}
 }
 
+// newStreamTransport makes connections for streams, which are many and silent:
+// what is sent on one is a request of half a kilobyte, for which there need be no
+// buffer of four.
+func newStreamTransport() *http.Transport {
+	t := newTransport()
+	t.WriteBufferSize = 1 << 10
+	return t
+}
+
 // refuseRedirect hands a redirect back as the answer: the key must not travel.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
@@ -122,6 +136,9 @@ func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLa
 func (c *Client) Close() {
 	c.patience.close()
 	c.http.CloseIdleConnections()
+	if t, ok := c.streams.(*http.Transport); ok {
+		t.CloseIdleConnections()
+	}
 }
 
 // prepare lets the SDK build a request and stops it before it is sent.
@@ -163,7 +180,7 @@ func (c *Client) Stream(ctx context.Context, sessionID string) (io.ReadCloser, e
 	r := c.eventsRequest(ctx, http.MethodGet, sessionID)
 	r.URL.RawQuery = "include_obfuscation=false"
 	r.Header.Set("Accept", "text/event-stream")
-	res, err := c.http.Do(r)
+	res, err := c.streams.RoundTrip(r)
 	if err = c.health.saw(res, err); err != nil {
 		return nil, fmt.Errorf("open the event stream: %w", err)
 	}

@@ -23,8 +23,7 @@ type follower struct {
 	// ctx ends when the session is no longer followed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	// look asks the reading goroutine for a read of the session now.
-	look chan priority
+	reads reads
 
 	// lastEvent is when the last event arrived, in Unix nanoseconds; 0 before.
 	lastEvent atomic.Int64
@@ -75,12 +74,13 @@ type follower struct {
 func newFollower(m *Manager, id string, source Source) *follower {
 	f := &follower{
 		m: m, id: id, source: source, closing: source == SourceJournal,
-		log: m.cfg.Logger.With("session_id", id), look: make(chan priority, 1), drained: make(chan struct{}),
+		log: m.cfg.Logger.With("session_id", id), drained: make(chan struct{}),
 		session: journal.Session{ID: id}, status: statusUnknown, stream: streamConnecting,
 		tasks: map[journal.Key]*task{}, turns: map[string]*turn{}, settledBefore: map[journal.Key]time.Time{},
 		forbidden: gate{least: refusedWait, most: maxReadWait},
 	}
 	f.ctx, f.cancel = context.WithCancel(m.following)
+	f.reads.f = f
 	m.metrics.state(f.status).Inc()
 	return f
 }
@@ -95,10 +95,9 @@ const (
 // run follows the session until it is no longer wanted or the manager stops.
 func (f *follower) run() {
 	f.log.Info("session followed", "source", f.source)
-	var reading sync.WaitGroup
-	reading.Go(f.read)
+	f.reads.after(jitter(f.m.cfg.ResyncInterval))
 	f.listen()
-	reading.Wait()
+	f.reads.end()
 	f.mu.Lock()
 	f.m.metrics.state(f.status).Dec()
 	forget := f.gone && f.source == SourceAdmin && f.again == ""
@@ -155,23 +154,8 @@ func (f *follower) endIfDone() {
 	}
 }
 
-// ask requests a read of the session; one that is asked for already is enough,
-// but a more urgent one takes its place.
-func (f *follower) ask(p priority) {
-	select {
-	case f.look <- p:
-	default:
-		select {
-		case waiting := <-f.look:
-			p = min(p, waiting)
-		default:
-		}
-		select {
-		case f.look <- p:
-		default:
-		}
-	}
-}
+// ask requests a read of the session.
+func (f *follower) ask(p priority) { f.reads.ask(p) }
 
 // askIn requests a read after a while.
 func (f *follower) askIn(d time.Duration) {
@@ -196,31 +180,6 @@ func (f *follower) lookSoon() {
 		f.mu.Unlock()
 		f.ask(priorityConnect)
 	})
-}
-
-// read reads the session whenever somebody asks, and every resync interval.
-func (f *follower) read() {
-	timer := time.NewTimer(jitter(f.m.cfg.ResyncInterval))
-	defer timer.Stop()
-	failures := 0
-	for {
-		p := priorityResync
-		select {
-		case p = <-f.look:
-		case <-timer.C:
-		case <-f.ctx.Done():
-			return
-		}
-		wait := f.m.cfg.ResyncInterval
-		if _, err := f.refresh(f.ctx, p); err != nil && f.ctx.Err() == nil {
-			failures++
-			wait = min(wait, readBackoff(err, failures))
-			f.logChange(failures, "reading the session failed; it is tried again", err)
-		} else {
-			failures = 0
-		}
-		timer.Reset(jitter(wait))
-	}
 }
 
 // refresh reads the session and reconciles with what it says. The error of a

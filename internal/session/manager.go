@@ -111,6 +111,9 @@ type Manager struct {
 	stopWork   context.CancelCauseFunc
 	followers  sync.WaitGroup
 	tasks      *workers
+	// errands read sessions and open streams: what needs a deep stack for a moment,
+	// which a goroutine of the follower's own would keep while it waits.
+	errands *workers
 	// carefulUntil: until then no request is sent ahead of its row.
 	carefulUntil time.Time
 
@@ -132,7 +135,7 @@ var (
 func New(c Config) *Manager {
 	m := &Manager{
 		cfg: c, metrics: newMetrics(c.Registerer),
-		sessions: map[string]*follower{}, left: map[string]bool{}, tasks: newWorkers(),
+		sessions: map[string]*follower{}, left: map[string]bool{}, tasks: newWorkers(taskIdle), errands: newWorkers(errandIdle),
 	}
 	m.following, m.stopFollow = context.WithCancel(context.Background())
 	m.working, m.stopWork = context.WithCancelCause(context.Background())
@@ -141,6 +144,13 @@ func New(c Config) *Manager {
 	}
 	return m
 }
+
+const (
+	// taskIdle is how long the goroutine of a call waits for the next one.
+	taskIdle = 5 * time.Second
+	// errandIdle is the same for an errand.
+	errandIdle = time.Second
+)
 
 // carefulFor is how long after an unclean end calls are sent with care: the one
 // that brings the process down is sent again soon.
@@ -282,6 +292,8 @@ func (m *Manager) Drain(ctx context.Context) {
 	<-done
 	m.followers.Wait()
 	m.tasks.close()
+	m.errands.wait()
+	m.errands.close()
 }
 
 // Info is what the admin API shows of a followed session.

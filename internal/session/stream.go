@@ -63,7 +63,8 @@ func (f *follower) streamOnce() (reason string, err error) {
 	// headers are slow to come.
 	early := time.AfterFunc(headersWait, func() { f.ask(priorityConnect) })
 	defer early.Stop()
-	body, err := f.m.cfg.Client.Stream(ctx, f.id)
+	var body io.ReadCloser
+	f.m.errands.lend(func() { body, err = f.m.cfg.Client.Stream(ctx, f.id) })
 	if err != nil {
 		// A session that cannot be streamed can still be read.
 		f.ask(priorityConnect)

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// workerIdle is how long a goroutine waits for its next piece of work, at least;
-// twice as long at most.
-const workerIdle = 5 * time.Second
-
 // workers run functions side by side in goroutines that are used again: one
 // that has run a call has a stack as large as the next call needs, and the one
 // that ended last has it in the processor's cache. There is no limit to their
 // number; what waits for something is to wait elsewhere.
 type workers struct {
+	// patience is how long a goroutine waits for its next piece of work, at least;
+	// twice as long at most.
+	patience time.Duration
+
 	work       sync.WaitGroup
 	goroutines sync.WaitGroup
 
@@ -27,7 +27,7 @@ type workers struct {
 	closed  bool
 }
 
-func newWorkers() *workers { return &workers{} }
+func newWorkers(patience time.Duration) *workers { return &workers{patience: patience} }
 
 // Go runs f at once.
 func (w *workers) Go(f func()) {
@@ -37,6 +37,17 @@ func (w *workers) Go(f func()) {
 		return
 	}
 	w.goroutines.Go(func() { w.run(f) })
+}
+
+// lend does work in one of the goroutines and returns when it is done: what needs
+// a deep stack for a moment does not leave it to a goroutine that waits for hours.
+func (w *workers) lend(work func()) {
+	done := make(chan struct{})
+	w.Go(func() {
+		defer close(done)
+		work()
+	})
+	<-done
 }
 
 // hire takes an idle worker, nil when there is none.
@@ -76,7 +87,7 @@ func (w *workers) rest(worker chan func()) bool {
 	w.idle = append(w.idle, worker)
 	if w.trimmer == nil {
 		w.spare = len(w.idle)
-		w.trimmer = time.AfterFunc(workerIdle, w.trim)
+		w.trimmer = time.AfterFunc(w.patience, w.trim)
 	}
 	return true
 }
@@ -96,7 +107,7 @@ func (w *workers) trim() {
 	w.spare = len(w.idle)
 	w.trimmer = nil
 	if len(w.idle) > 0 {
-		w.trimmer = time.AfterFunc(workerIdle, w.trim)
+		w.trimmer = time.AfterFunc(w.patience, w.trim)
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 func TestWorkersRunEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorkers()
+		w := newWorkers(time.Second)
 		began := time.Now()
 		var ran atomic.Int64
 		for range 100 {
@@ -31,7 +31,7 @@ func TestWorkersRunEverythingAtOnce(t *testing.T) {
 func TestWorkersUseGoroutinesAgainAndLetThemGo(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorkers()
+		w := newWorkers(time.Second)
 		var goroutines []uint64
 		for range 10 {
 			w.Go(func() { goroutines = append(goroutines, goroutine()) })
@@ -40,7 +40,7 @@ func TestWorkersUseGoroutinesAgainAndLetThemGo(t *testing.T) {
 		if first := goroutines[0]; goroutines[9] != first {
 			t.Errorf("goroutines are %v, want one", goroutines)
 		}
-		time.Sleep(2 * workerIdle) // fake clock
+		time.Sleep(2 * w.patience) // fake clock
 		synctest.Wait()
 		w.Go(func() { goroutines = append(goroutines, goroutine()) })
 		synctest.Wait()
