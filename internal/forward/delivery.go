@@ -20,7 +20,7 @@ import (
 // delivery is one call on its way: what all its attempts share.
 type delivery struct {
 	f       *Forwarder
-	call    *journal.Call
+	call    journal.Call
 	session journal.Session
 	rec     journal.Recorder
 	// key is the idempotency key of the call.
@@ -203,7 +203,7 @@ func (d *delivery) build(args []byte) error {
 		return err
 	}
 	if form := d.form(); form != nil {
-		d.request, d.rendered, d.message = form.stored, &form.request, form.fill(d.call, d.key, args)
+		d.request, d.rendered, d.message = form.stored, &form.request, form.fill(&d.call, d.key, args)
 		return nil
 	}
 	request, err := d.route.Build(args, d.values())

@@ -39,7 +39,7 @@ var errAddress = errors.New("the request's URL cannot be parsed")
 func (d *delivery) pack(request router.Request, key string) (message, error) {
 	m, err := d.frame(request)
 	if err == nil {
-		m.name(d.call, key)
+		m.name(&d.call, key)
 	}
 	return m, err
 }

@@ -53,12 +53,12 @@ type Shown struct {
 func (f *Forwarder) Try(ctx context.Context, t Trial) Tried {
 	call, session := t.call()
 	notes := &notebook{}
+	if route, ok := f.table().Lookup(t.Function); ok {
+		call.Idempotent = route.Idempotent
+	}
 	d := &delivery{f: f, call: call, session: session, rec: notes, key: t.IdempotencyKey, dryRun: t.DryRun}
 	if d.key == "" {
 		d.key = call.CallKey()
-	}
-	if route, ok := f.table().Lookup(t.Function); ok {
-		call.Idempotent = route.Idempotent
 	}
 	outcome, err := d.run(ctx)
 	tried := Tried{Request: d.shown(), Attempts: notes.attempts, Stopped: err}
@@ -68,14 +68,14 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) Tried {
 	return tried
 }
 
-func (t Trial) call() (*journal.Call, journal.Session) {
+func (t Trial) call() (journal.Call, journal.Session) {
 	session := t.Session
 	for _, id := range []*string{&session.ID, &t.TurnID, &t.CallID} {
 		if *id == "" {
 			*id = "try_" + strings.ToLower(rand.Text())
 		}
 	}
-	return &journal.Call{
+	return journal.Call{
 		Key:       journal.Key{SessionID: session.ID, TurnID: t.TurnID, CallID: t.CallID},
 		Function:  t.Function,
 		Arguments: t.Arguments,
@@ -106,7 +106,7 @@ func (d *delivery) shown() *Shown {
 	if body == nil {
 		body = d.message.body
 	}
-	for _, h := range callHeaders(bridgeHeaders(nil, d.f.agent, body != nil), d.key, d.call) {
+	for _, h := range callHeaders(bridgeHeaders(nil, d.f.agent, body != nil), d.key, &d.call) {
 		s.Headers[h.Name] = h.Value
 	}
 	for _, h := range d.shownAuth() {
