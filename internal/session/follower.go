@@ -23,7 +23,7 @@ type follower struct {
 	// ctx ends when the session is no longer followed.
 	ctx    context.Context
 	cancel context.CancelFunc
-	reads reads
+	reads  reads
 
 	// lastEvent is when the last event arrived, in Unix nanoseconds; 0 before.
 	lastEvent atomic.Int64

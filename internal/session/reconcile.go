@@ -16,9 +16,11 @@ const (
 	// journalRetry is when a session is looked at again after the journal could
 	// not be read.
 	journalRetry = time.Second
-	// keptTurns is how many turns a follower remembers at least; older ones are
-	// read back from the journal when the API should mention them again.
-	keptTurns = 64
+	// keptTurns is how many turns a follower remembers at least, and keptFor for how
+	// long after their last mention; older ones are read back from the journal when
+	// the API should mention them again.
+	keptTurns = 8
+	keptFor   = 2 * snapshotLag
 )
 
 // turn is what a follower knows of a turn: the calls that were ever taken.
@@ -26,6 +28,9 @@ const (
 type turn struct {
 	taken map[string]*taken
 	used  time.Time
+	// more is remembered than the journal could tell: when a call was abandoned, or
+	// how often the API was reminded of one.
+	more bool
 }
 
 // taken is a call that was taken at some time.
@@ -88,7 +93,7 @@ func (f *follower) take(a action, s snapshot) {
 	f.journalFailures = 0
 	known := tn.taken[a.key.CallID]
 	if known != nil {
-		f.listedAgain(known, a.key, s)
+		f.listedAgain(tn, known, a.key, s)
 		return
 	}
 	known = &taken{}
@@ -138,6 +143,7 @@ func (f *follower) turnOf(id string) (*turn, error) {
 		tn.taken[c.CallID] = &taken{quietUntil: c.ConfirmedAt.Add(f.quiet())}
 		if until, just := f.settledBefore[c.Key]; just {
 			tn.taken[c.CallID].quietUntil = until
+			tn.more = true
 			delete(f.settledBefore, c.Key)
 		}
 	}
@@ -146,9 +152,9 @@ func (f *follower) turnOf(id string) (*turn, error) {
 	return tn, nil
 }
 
-// forgetTurns drops the turns that have not been mentioned for so long that no
-// snapshot on its way can hold them, and that have no task: the journal knows
-// their calls. The lock is held.
+// forgetTurns drops the turns that have no task and have not been mentioned for a
+// while: the journal knows their calls, and when they were confirmed. Of those of
+// which more is remembered, no snapshot can be on its way any more. The lock is held.
 func (f *follower) forgetTurns(now time.Time) {
 	if len(f.turns) < keptTurns {
 		return
@@ -158,7 +164,11 @@ func (f *follower) forgetTurns(now time.Time) {
 		live[key.TurnID] = true
 	}
 	for id, tn := range f.turns {
-		if !live[id] && now.Sub(tn.used) > f.quiet() {
+		kept := keptFor
+		if tn.more {
+			kept = 2 * f.quiet() // and the next read has come
+		}
+		if !live[id] && now.Sub(tn.used) > kept {
 			delete(f.turns, id)
 		}
 	}

@@ -12,12 +12,13 @@ import (
 // that the settlement was wrong: the API has lost what it had taken, or the
 // session was only away. Then an abandoned call goes on where it was left, and
 // the result of a confirmed one is posted again. The lock is held.
-func (f *follower) listedAgain(known *taken, key journal.Key, s snapshot) {
+func (f *follower) listedAgain(tn *turn, known *taken, key journal.Key, s snapshot) {
 	if !s.fresh || s.begun.Before(known.quietUntil) {
 		return
 	}
 	known.quietUntil = s.begun.Add(f.quiet())
 	known.reminders++
+	tn.more = true
 	generation := (known.reminders - 1) / maxFruitless
 	f.m.tasks.Go(func() { f.reconsider(key, generation) })
 }
@@ -40,6 +41,7 @@ func (t *task) keepQuiet(now time.Time) {
 	}
 	if t.known != nil {
 		t.known.quietUntil, t.turn.used = until, now
+		t.turn.more = t.turn.more || t.call.State != journal.Confirmed
 	}
 }
 
