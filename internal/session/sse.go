@@ -26,12 +26,18 @@ type sseReader struct {
 	start, end int
 	// scanned is how far behind start no line end was found.
 	scanned int
+	// anyCR is set while there may be a CR in buf[start:end].
+	anyCR bool
 	// skipLF is set when the line before ended in CR: a LF now belongs to it.
 	skipLF bool
 	// skipping is set while the rest of an oversized event is thrown away.
 	skipping bool
-	data     []byte
-	err      error
+	// event is the data of the event so far: mostly a part of buf, which is lent
+	// then, and of data when it came in several lines or reads.
+	event []byte
+	lent  bool
+	data  []byte
+	err   error
 	// full: the last read filled the buffer, so there is probably more.
 	full bool
 }
@@ -49,20 +55,19 @@ const (
 )
 
 // next returns the data of the next event that has a data field, which may be
-// empty, valid until the next call. errFrameTooLong is returned for an event that was skipped; every other
-// error ends the stream. An event that the end of the stream cuts off is
-// dropped.
+// empty, valid until the next call. errFrameTooLong is returned for an event that
+// was skipped; every other error ends the stream. An event that the end of the
+// stream cuts off is dropped.
 func (s *sseReader) next() ([]byte, error) {
-	s.data = s.data[:0]
-	lines := 0
-	for {
+	s.event, s.lent = nil, false
+	for lines := 0; ; {
 		line, err := s.line()
-		if errors.Is(err, errFrameTooLong) {
+		if err != nil {
+			if !errors.Is(err, errFrameTooLong) {
+				return nil, err
+			}
 			s.skipping = true
 			continue
-		}
-		if err != nil {
-			return nil, err
 		}
 		if len(line) == 0 {
 			if s.skipping {
@@ -70,7 +75,7 @@ func (s *sseReader) next() ([]byte, error) {
 				return nil, errFrameTooLong
 			}
 			if lines > 0 {
-				return s.data, nil
+				return s.event, nil
 			}
 			continue
 		}
@@ -78,29 +83,51 @@ func (s *sseReader) next() ([]byte, error) {
 		if !isData || s.skipping {
 			continue
 		}
-		if lines > 0 {
-			s.data = append(s.data, '\n')
-		}
-		s.data = append(s.data, value...)
+		s.add(value, lines)
 		lines++
-		s.skipping = len(s.data) > s.max
+	}
+}
+
+// add adds a line to the data of the event. The first is not copied, because
+// mostly it is the only one, and all of it in the buffer.
+func (s *sseReader) add(value []byte, lines int) {
+	if lines == 0 {
+		s.event, s.lent = value, true
+	} else {
+		s.giveBack()
+		s.data = append(append(s.data, '\n'), value...)
+		s.event = s.data
+	}
+	if len(s.event) > s.max {
+		s.event, s.lent, s.skipping = nil, false, true
+	}
+}
+
+// giveBack copies what is lent of the buffer, which is about to change.
+func (s *sseReader) giveBack() {
+	if s.lent {
+		s.data = append(s.data[:0], s.event...)
+		s.event, s.lent = s.data, false
 	}
 }
 
 // dataField returns the value of a data line; other fields and comments are
 // not for us.
 func dataField(line []byte) ([]byte, bool) {
-	value, ok := bytes.CutPrefix(line, []byte("data"))
-	if !ok {
+	const name = "data"
+	if len(line) < len(name) || string(line[:len(name)]) != name {
 		return nil, false
 	}
-	if len(value) == 0 {
+	value := line[len(name):]
+	switch {
+	case len(value) == 0:
 		return value, true
-	}
-	if value[0] != ':' {
+	case value[0] != ':':
 		return nil, false
+	case len(value) > 1 && value[1] == ' ':
+		return value[2:], true
 	}
-	return bytes.TrimPrefix(value[1:], []byte(" ")), true
+	return value[1:], true
 }
 
 // line returns the next line without its end, valid until the next call. A
@@ -131,7 +158,7 @@ func (s *sseReader) line() ([]byte, error) {
 // cut takes a whole line from the buffer.
 func (s *sseReader) cut() ([]byte, bool) {
 	window := s.buf[s.start+s.scanned : s.end]
-	i := lineEnd(window)
+	i := s.lineEnd(window)
 	if i < 0 {
 		s.scanned = s.end - s.start
 		return nil, false
@@ -144,9 +171,13 @@ func (s *sseReader) cut() ([]byte, bool) {
 }
 
 // lineEnd is the place of the first CR or LF. Streams with LF only are the
-// rule, so the search for CR stays within the line that LF ends.
-func lineEnd(b []byte) int {
+// rule, so CR is looked for only where there is one, and within the line that LF
+// ends.
+func (s *sseReader) lineEnd(b []byte) int {
 	lf := bytes.IndexByte(b, '\n')
+	if !s.anyCR {
+		return lf
+	}
 	head := b
 	if lf >= 0 {
 		head = b[:lf]
@@ -159,6 +190,7 @@ func lineEnd(b []byte) int {
 
 // fill reads more behind what is there, making room first.
 func (s *sseReader) fill() {
+	s.giveBack()
 	if s.start > 0 {
 		copy(s.buf, s.buf[s.start:s.end])
 		s.start, s.end = 0, s.end-s.start
@@ -169,6 +201,7 @@ func (s *sseReader) fill() {
 		s.buf = grown
 	}
 	n, err := s.r.Read(s.buf[s.end:])
+	s.anyCR = (s.anyCR && s.end > 0) || bytes.IndexByte(s.buf[s.end:s.end+n], '\r') >= 0
 	s.end += n
 	s.err, s.full = err, s.end == len(s.buf)
 }

@@ -137,3 +137,40 @@ func FuzzStreamReader(f *testing.F) {
 		}
 	})
 }
+
+// pieces reads so many bytes at a time.
+type pieces struct {
+	io.Reader
+	size int
+}
+
+func (p pieces) Read(b []byte) (int, error) {
+	return p.Reader.Read(b[:min(p.size, len(b))])
+}
+
+func TestStreamIsTheSameInPiecesOfAnySize(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("data: "+strings.Repeat("x", 900)+"\n", 3)
+	stream := "event: a\nid: 1\ndata: one\n\ndata: two\ndata: lines\n\n" + long + "\ndata: in\r\ndata: between\r\n\r\n" + textFrame + "data:\rdata\r\r: end\ndata: b\n\n"
+	want := plainFrames([]byte(stream))
+	for size := range 5000 {
+		got, err := frames(pieces{strings.NewReader(stream), size + 1}, 1<<20)
+		if !errors.Is(err, io.EOF) || !slices.Equal(got, want) {
+			t.Fatalf("in pieces of %d bytes: got %q (%v), want %q", size+1, got, err, want)
+		}
+	}
+}
+
+// Reading is all that the text of an agent costs, so it is not copied too.
+func TestEventOfOneLineIsAPartOfTheBuffer(t *testing.T) {
+	s := newSSEReader(repeat("event: x\n"+textFrame, 1<<20), maxFrame)
+	if _, err := s.next(); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(1000, func() { _, _ = s.next() }); n != 0 {
+		t.Errorf("an event takes %v allocations", n)
+	}
+	if len(s.buf) != mostRead || cap(s.data) > len(textFrame) {
+		t.Errorf("%d bytes are read at a time and %d copied", len(s.buf), cap(s.data))
+	}
+}
