@@ -8,8 +8,9 @@ import (
 // cursor reads JSON (RFC 8259) from left to right, once: what it has passed was
 // valid, and what nobody asks for is passed without being looked at twice. It
 // is written by hand because events and snapshots are most of what the bridge
-// reads: the five events of a call cost 2 µs this way, and 14 µs with gjson,
-// which checks, searches and takes apart in passes of their own.
+// reads: the five events of a call cost 2.4 µs this way, 6.1 µs with gjson,
+// which checks, searches and takes apart in passes of their own; a session of
+// 30 KB costs 9 µs, and 40 µs with gjson.
 //
 //	c := read(data)
 //	if c.enter('{') {
