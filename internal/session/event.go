@@ -142,7 +142,7 @@ func parseItem(data []byte) event {
 		return event{kind: eventOutput, turnID: turnID, callID: callID}
 	}
 	return event{kind: eventCall, call: action{
-		key: journal.Key{TurnID: turnID, CallID: callID}, function: unquoted(it.function), arguments: bytes.Clone(it.arguments),
+		key: journal.Key{TurnID: turnID, CallID: callID}, function: unquoted(it.function), arguments: it.arguments,
 	}}
 }
 
