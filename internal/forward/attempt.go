@@ -244,10 +244,10 @@ func (d *delivery) report(ctx context.Context, a *attempt) {
 		return
 	}
 	// Without the place in the program, which slog.Logger looks up for every line,
-	// shown or not: it is a third of what the line costs.
+	// shown or not: that is a seventh of what the line costs, and a fifth under load.
 	line := slog.NewRecord(time.Now(), slog.LevelInfo, "call forwarded", 0)
 	line.AddAttrs(
-		slog.String("session_id", d.call.SessionID), //nolint:sloglint // attributes spare ten allocations a call
+		slog.String("session_id", d.call.SessionID),
 		slog.String("turn_id", d.call.TurnID),
 		slog.String("call_id", d.call.CallID),
 		slog.String("function", d.call.Function),

@@ -3,6 +3,7 @@ package forward_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,7 +54,7 @@ func TestCallsAtOnceKeepTheirNamesApart(t *testing.T) {
 	for i := range 32 {
 		calls.Go(func() {
 			call := b.call("pay", fmt.Sprintf(`{"n":%d}`, i))
-			call.CallID = fmt.Sprint(i)
+			call.CallID = strconv.Itoa(i)
 			if o, err := b.Forward(t.Context(), call, journal.Session{ID: "sess_1"}, &recorder{}); !o.Success || err != nil {
 				t.Error(o, err)
 			}
