@@ -22,12 +22,12 @@ const (
 
 // boundGarbage sets the room of the collector until the function that it returns
 // is called. Nothing is set where GOGC says what it is to be.
-func boundGarbage() (stop func()) {
+func boundGarbage(ctx context.Context) (stop func()) {
 	if _, set := lookupEnv("GOGC"); set {
 		return func() {}
 	}
 	debug.SetGCPercent(mostGCPercent)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var looking sync.WaitGroup
 	looking.Go(func() { followHeap(ctx) })
 	return func() {

@@ -21,8 +21,7 @@ func TestHeldBytesAreThoseOfTheLastCollection(t *testing.T) {
 	ballast := make([]byte, 64<<20)
 	runtime.GC()
 	with := held()
-	runtime.KeepAlive(ballast)
-	ballast = nil
+	runtime.KeepAlive(ballast) // its last use
 	runtime.GC()
 	without := held()
 	if freed := int64(with) - int64(without); freed < 60<<20 || without == 0 {

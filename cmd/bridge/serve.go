@@ -52,7 +52,7 @@ func serve(ctx, hurry context.Context, s settings, logs io.Writer) error {
 	defer end()
 	// A reader of the log that goes away is no reason to go too.
 	signal.Ignore(syscall.SIGPIPE)
-	defer boundGarbage()()
+	defer boundGarbage(ctx)()
 	for _, warning := range s.Warnings {
 		log.WarnContext(ctx, "check the environment", "warning", warning)
 	}

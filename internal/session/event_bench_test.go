@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"functionbridge/internal/agentsim"
+
+	"functionbridge/internal/journal"
 )
 
 // A piece of text as it comes while an agent speaks, which is most of what comes.
@@ -123,11 +125,11 @@ func BenchmarkSnapshot(b *testing.B) {
 			size := fmt.Sprintf("calls=%d/tools=%d", calls, tools)
 			b.Run("from=event/"+size, func(b *testing.B) {
 				benchmarkSnapshot(b, len(event), calls, func() (snapshot, error) {
-					return parseSnapshot(parseEvent(event).session, time.Time{}, false)
+					return parseSnapshot(parseEvent(event).session, time.Time{}, false, journal.Session{})
 				})
 			})
 			b.Run("from=read/"+size, func(b *testing.B) {
-				benchmarkSnapshot(b, len(raw), calls, func() (snapshot, error) { return parseSnapshot(raw, time.Time{}, true) })
+				benchmarkSnapshot(b, len(raw), calls, func() (snapshot, error) { return parseSnapshot(raw, time.Time{}, true, journal.Session{}) })
 			})
 		}
 	}

@@ -193,7 +193,7 @@ func (f *follower) refresh(ctx context.Context, p priority) (snapshot, error) {
 	if err != nil {
 		return snapshot{}, err
 	}
-	s, err := parseSnapshot(raw, begun, true)
+	s, err := parseSnapshot(raw, begun, true, f.known())
 	if err == nil && s.session.ID != f.id {
 		err = errAnotherOne // a cache's mistake: its calls are for another follower
 	}

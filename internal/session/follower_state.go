@@ -23,6 +23,13 @@ func (f *follower) setStatus(status string) {
 	f.status = status
 }
 
+// known is the session as it was last read.
+func (f *follower) known() journal.Session {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.session
+}
+
 // info is the follower as the admin API shows it.
 func (f *follower) info() Info {
 	f.mu.Lock()

@@ -25,7 +25,7 @@ func (p *patience) within(parent context.Context, now time.Time) context.Context
 	defer p.mu.Unlock()
 	if p.parent != parent || now.After(p.until) {
 		// What was lent before is still in use, and ends by itself.
-		p.lent, p.cancel = context.WithDeadline(parent, now.Add(2*submitTimeout)) //nolint:govet // see close
+		p.lent, p.cancel = context.WithDeadline(parent, now.Add(2*submitTimeout))
 		p.parent, p.until = parent, now.Add(submitTimeout)
 	}
 	return p.lent

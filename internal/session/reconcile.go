@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"functionbridge/internal/journal"
@@ -72,11 +71,13 @@ func (f *follower) apply(s snapshot) {
 	}
 }
 
-// take makes a task of a call that is seen for the first time. The lock is held.
+// take makes a task of a call that is seen for the first time; a may be a view of
+// what was read. The lock is held.
 func (f *follower) take(a action, s snapshot) {
 	if f.closing || f.draining {
 		return
 	}
+	a = a.clone()
 	plan := f.m.cfg.Forwarder.Plan(a.function)
 	if plan.Ignore {
 		return
@@ -117,8 +118,7 @@ func (f *follower) called(a action, at time.Time) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a.key = journal.Key{SessionID: f.id, TurnID: strings.Clone(a.key.TurnID), CallID: strings.Clone(a.key.CallID)}
-	a.function = strings.Clone(a.function)
+	a.key.SessionID = f.id
 	if _, live := f.tasks[a.key]; live || f.gone || a.key.TurnID == "" || a.key.CallID == "" {
 		return
 	}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"functionbridge/internal/journal"
 )
 
 // What a call of a function brings on the stream of its session, in order.
@@ -79,7 +81,7 @@ func parsed(b *testing.B, data []byte) {
 		b.Fatalf("%s: %+v", data, e)
 	}
 	if e.kind == eventSnapshot {
-		if s, err := parseSnapshot(e.session, time.Time{}, false); err != nil || s.session.ID == "" {
+		if s, err := parseSnapshot(e.session, time.Time{}, false, journal.Session{}); err != nil || s.session.ID == "" {
 			b.Fatalf("%s: %v", data, err)
 		}
 	}
@@ -90,6 +92,8 @@ func BenchmarkLargeSnapshot(b *testing.B) {
 	line := `Answer in short sentences, and look up what you are not sure of.\n`
 	event := []byte(sessionEvent("requires_action", strings.Repeat(line, 30<<10/len(line)), requiredAction))
 	b.Run(fmt.Sprintf("size=%d", len(event)), func(b *testing.B) {
-		benchmarkSnapshot(b, len(event), 1, func() (snapshot, error) { return parseSnapshot(parseEvent(event).session, time.Time{}, false) })
+		benchmarkSnapshot(b, len(event), 1, func() (snapshot, error) {
+			return parseSnapshot(parseEvent(event).session, time.Time{}, false, journal.Session{})
+		})
 	})
 }

@@ -57,20 +57,10 @@ var (
 	errTooDeepToRead = errors.New("the answer is nested too deeply")
 )
 
-// parseSnapshot reads a session object. It keeps nothing of raw but copies.
-func parseSnapshot(raw []byte, begun time.Time, fresh bool) (snapshot, error) {
-	s, err := viewSnapshot(raw, begun, fresh, journal.Session{})
-	for i := range s.calls {
-		s.calls[i] = s.calls[i].clone()
-	}
-	return s, err
-}
-
-// viewSnapshot is parseSnapshot without what most snapshots need not: what is as
-// it was in the previous one is not copied again, and neither are the calls, of
-// which most are known. They are views of raw, but for their SessionID; whoever
-// keeps one clones it.
-func viewSnapshot(raw []byte, begun time.Time, fresh bool, previous journal.Session) (snapshot, error) {
+// parseSnapshot reads a session object. What is as it was in the previous one is
+// not copied again, and the calls, of which most are known, are views of raw, but
+// for their SessionID; whoever keeps one clones it.
+func parseSnapshot(raw []byte, begun time.Time, fresh bool, previous journal.Session) (snapshot, error) {
 	s := snapshot{fresh: fresh, begun: begun}
 	c := read(raw)
 	if c.enter('{') {

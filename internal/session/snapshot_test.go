@@ -19,7 +19,7 @@ func TestSnapshotListsFunctionCallsAndNothingElse(t *testing.T) {
 		{"extra":{"type":"x"},"type":"function_call","turn_id":"t","call_id":"c1","name":"f","arguments":{"b": 9007199254740993, "a":1.10}},
 		{"type":"function_call","turn_id":"t","call_id":"c2","name":"g","arguments":"{\"a\":1}"},
 		{"type":"function_call","turn_id":"t","call_id":"c3","name":"h"}]}`
-	s, err := parseSnapshot([]byte(raw), time.Now(), true)
+	s, err := parseSnapshot([]byte(raw), time.Now(), true, journal.Session{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestSnapshotListsFunctionCallsAndNothingElse(t *testing.T) {
 func TestWhatIsNoSessionIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{``, `null`, `[]`, `{"id":"s"}`, `{"status":"idle"}`, `{"id":"s","status":"idle"`, `<html>`} {
-		if s, err := parseSnapshot([]byte(raw), time.Now(), true); err == nil {
+		if s, err := parseSnapshot([]byte(raw), time.Now(), true, journal.Session{}); err == nil {
 			t.Errorf("%q was taken for the session %+v", raw, s)
 		}
 	}
@@ -55,14 +55,14 @@ func TestSessionNestedBeyondTheStackIsRefused(t *testing.T) {
 	nested := func(n int) []byte {
 		return []byte(`{"id":"s","status":"idle","x":` + strings.Repeat("[", n) + strings.Repeat("]", n) + `}`)
 	}
-	if _, err := parseSnapshot(nested(maxDepth-1), time.Now(), true); err != nil {
+	if _, err := parseSnapshot(nested(maxDepth-1), time.Now(), true, journal.Session{}); err != nil {
 		t.Errorf("a session of %d levels is refused: %v", maxDepth, err)
 	}
-	if _, err := parseSnapshot(nested(20_000_000), time.Now(), true); !errors.Is(err, errTooDeepToRead) {
+	if _, err := parseSnapshot(nested(20_000_000), time.Now(), true, journal.Session{}); !errors.Is(err, errTooDeepToRead) {
 		t.Errorf("a session of 20 million levels gives %v, want that it is too deep", err)
 	}
 	quoted := []byte(`{"id":"s","status":"idle","x":"\\\"` + strings.Repeat("[", 2*maxDepth) + `"}`)
-	if _, err := parseSnapshot(quoted, time.Now(), true); err != nil {
+	if _, err := parseSnapshot(quoted, time.Now(), true, journal.Session{}); err != nil {
 		t.Errorf("brackets in a string are counted: %v", err)
 	}
 }
@@ -108,7 +108,7 @@ func FuzzEvents(f *testing.F) {
 		if e.kind != eventSnapshot {
 			return
 		}
-		s, err := parseSnapshot(e.session, time.Now(), false)
+		s, err := parseSnapshot(e.session, time.Now(), false, journal.Session{})
 		if err != nil {
 			return
 		}

@@ -135,7 +135,7 @@ func (f *follower) handle(e event, at time.Time) {
 	switch e.kind {
 	case eventNoise:
 	case eventSnapshot:
-		s, err := parseSnapshot(e.session, at, false)
+		s, err := parseSnapshot(e.session, at, false, f.known())
 		if err != nil || s.session.ID != f.id {
 			f.trouble(troubleMalformed)
 			return
