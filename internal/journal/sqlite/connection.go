@@ -301,16 +301,17 @@ func upsertSQL(rows int, erase bool) string {
 	return b.String()
 }
 
-// reachable is the SQL condition that the new state can follow the old one.
+// reachable is the SQL condition that the new state can follow the old one. It is
+// not written with IN, for which SQLite makes a table in each statement.
 func reachable(from journal.State) string {
 	var to []string
 	for _, s := range journal.States() {
 		if journal.CanReach(from, s) {
-			to = append(to, "'"+string(s)+"'")
+			to = append(to, "excluded.state = '"+string(s)+"'")
 		}
 	}
 	if len(to) == len(journal.States()) {
 		return "1"
 	}
-	return "excluded.state IN (" + strings.Join(to, ", ") + ")"
+	return "(" + strings.Join(to, " OR ") + ")"
 }
