@@ -167,7 +167,7 @@ func (c *connection) upsertAll(ctx context.Context, entries []*entry, t *tally) 
 }
 
 // chunks are the numbers of rows that a statement is made for, down to one.
-func chunks() []int { return []int{64, 8, 1} }
+func chunks() []int { return []int{64, 32, 16, 8, 4, 2, 1} }
 
 // upsert writes one chunk. Two numbers tell the common case: as many rows
 // changed as were given, and as many ids are new as calls were unknown. In the

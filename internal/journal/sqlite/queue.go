@@ -24,6 +24,10 @@ const (
 	maxCall = 256 << 20
 	// readyFor is how long a commit proves that the journal can be written.
 	readyFor = 2 * time.Second
+	// crowd is how many callers of one commit show that there are many, and
+	// mostGather the longest that the next commit waits for more of them.
+	crowd      = 4
+	mostGather = 2 * time.Millisecond
 	// choreAge is how long a chore waits for a moment in which nobody writes; in a
 	// load without one, old rows must go as fast as new ones come.
 	choreAge = 50 * time.Millisecond
@@ -72,6 +76,10 @@ type queue struct {
 	urgent bool      // somebody waits for next
 	chore  *task     // done when nothing of next is due
 	wake   chan struct{}
+	// gather is how long after lastCommit the next durable rows wait for company,
+	// and gathering says that they do so now.
+	gather    time.Duration
+	gathering bool
 
 	stopping   bool
 	stopped    chan struct{}
@@ -190,7 +198,9 @@ func (q *queue) addDurable(call journal.Call) (<-chan error, error) {
 	}
 	e.waiters = append(e.waiters, wait)
 	q.urgent = true
-	q.nudge()
+	if !q.gathering {
+		q.nudge()
+	}
 	return wait, nil
 }
 
@@ -350,6 +360,7 @@ func (q *queue) take(delay time.Duration) (batch, bool) {
 func (q *queue) ready(delay time.Duration) (b batch, wait time.Duration, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.gathering = false
 	rows := len(q.next.entries)
 	if rows > 0 {
 		wait = time.Until(q.since.Add(delay))
@@ -360,6 +371,10 @@ func (q *queue) ready(delay time.Duration) (b batch, wait time.Duration, ok bool
 	case q.stopping:
 		return batch{}, -1, false
 	case q.urgent:
+		if left := time.Until(q.lastCommit.Add(q.gather)); left > 0 {
+			q.gathering = true
+			return batch{}, min(left, wait), false
+		}
 		return q.withChore(q.takeUrgent()), 0, true
 	case q.chore != nil:
 		return q.takeChore(batch{}), 0, true
@@ -482,13 +497,22 @@ func (q *queue) lost() error {
 
 // committed answers all who wait for the batch and reports whether it ended an
 // outage.
-func (q *queue) committed(b *batch) (recovered bool) {
+//
+// Under load it makes the next commit wait for as long as this one took. Half of
+// the time is enough to commit in, and with twice as many rows in each a durable
+// row costs a third less; whoever is alone waits for nobody.
+func (q *queue) committed(b *batch, took time.Duration) (recovered bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	recovered = q.broken != nil
 	q.broken, q.lastCommit = q.lasting, time.Now()
+	callers := 0
 	for _, e := range b.entries {
 		e.tell(e.err)
+		callers += len(e.waiters)
+	}
+	if q.gather = 0; callers >= crowd {
+		q.gather = min(took, mostGather)
 	}
 	for _, t := range b.tasks {
 		q.finish(t, nil)

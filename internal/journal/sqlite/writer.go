@@ -94,7 +94,7 @@ func (s *Store) attempt(ctx context.Context, conn *connection, b *batch) (_ *con
 
 func (s *Store) finish(b *batch, lastID int64, began time.Time) {
 	s.tally.committed(b, lastID)
-	if s.queue.committed(b) {
+	if s.queue.committed(b, time.Since(began)) {
 		s.logger.Info("journal can be written again", "outage_ms", time.Since(began).Milliseconds())
 	}
 	for _, e := range b.entries {
