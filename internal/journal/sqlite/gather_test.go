@@ -13,7 +13,8 @@ func TestDurableRowsOfManyWaitForCompanyAndThoseOfFewDoNot(t *testing.T) {
 		callers    int
 		took, wait time.Duration
 	}{
-		{1, time.Second, 0}, {crowd - 1, time.Second, 0}, // alone
+		{1, time.Second, 0},
+		{crowd - 1, time.Second, 0}, // alone
 		{crowd, time.Millisecond, time.Millisecond},
 		{64, time.Second, mostGather}, // a slow disk gathers by itself
 	} {
