@@ -16,6 +16,7 @@ type Store interface {
 	Save(ctx context.Context, call journal.Call, d journal.Durability) error
 	Flush(ctx context.Context) error
 	Turn(ctx context.Context, sessionID, turnID string) ([]journal.Call, error)
+	Turns(ctx context.Context, sessionID string, limit int) (ids []string, all bool, err error)
 	Unsettled(ctx context.Context) ([]journal.Call, error)
 	Dropped(ctx context.Context, known func(journal.Key) bool) ([]journal.Call, error)
 	Call(ctx context.Context, key journal.Key) (journal.Call, error)
@@ -72,6 +73,8 @@ func tests() map[string]func(*testing.T, Open) {
 		"a call settled meanwhile is not dropped":      settledNotDropped,
 		"dropped calls come in portions":               droppedPortions,
 		"a turn lists its own calls":                   turnLists,
+		"a session lists its own turns":                sessionLists,
+		"the turns of a long session are too many":     tooManyTurns,
 		"an unknown call is not found":                 notFound,
 		"a listing selects":                            listingSelects,
 		"pages do not move while calls are added":      pagesStay,

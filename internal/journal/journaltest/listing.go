@@ -34,6 +34,45 @@ func turnLists(t *testing.T, o Open) {
 	}
 }
 
+func sessionLists(t *testing.T, o Open) {
+	s := open(t, o, "a")
+	if got, all, err := s.Turns(t.Context(), "sess_1", 1); err != nil || !all || len(got) != 0 {
+		t.Fatalf("an empty journal lists %v, all: %t (%v)", got, all, err)
+	}
+	for i, turn := range []string{"turn_2", "turn_1", "turn_2"} {
+		c := in(call(strconv.Itoa(i)), journal.States()[i])
+		c.TurnID = turn
+		save(t, s, journal.Durable, c)
+	}
+	settled, other := in(call("settled"), journal.Confirmed), call("other")
+	settled.TurnID, other.SessionID, other.TurnID = "turn_3", "sess_10", "turn_4"
+	save(t, s, journal.Durable, settled, other)
+	closeStore(t, s)
+	got, all, err := open(t, o, "b").Turns(t.Context(), "sess_1", 4)
+	slices.Sort(got)
+	if err != nil || !all || !slices.Equal(got, []string{"turn_1", "turn_2", "turn_3"}) {
+		t.Errorf("the session lists %v, all: %t (%v)", got, all, err)
+	}
+}
+
+func tooManyTurns(t *testing.T, o Open) {
+	s := open(t, o, "a")
+	for i := range 10 {
+		c := call(strconv.Itoa(i))
+		c.TurnID = fmt.Sprintf("turn_%d", i/2)
+		save(t, s, journal.Lazy, c)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for limit, want := range map[int]bool{5: false, 9: false, 10: true, 11: true} {
+		got, all, err := s.Turns(t.Context(), "sess_1", limit)
+		if err != nil || all != want || (all && len(got) != 5) {
+			t.Errorf("limit %d: %v, all: %t (%v)", limit, got, all, err)
+		}
+	}
+}
+
 func notFound(t *testing.T, o Open) {
 	s := open(t, o, "a")
 	if _, err := s.Call(t.Context(), call("call_1").Key); !errors.Is(err, journal.ErrNotFound) {

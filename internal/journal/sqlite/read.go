@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,17 +28,41 @@ func (s *Store) Turn(ctx context.Context, sessionID, turnID string) ([]journal.C
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("read turn: %w", err)
 	}
-	// It is asked once a turn and reads a few rows: a context that can end costs
-	// the driver a goroutine a query, and parsing the statement more than running it.
-	rows, err := s.turn.QueryContext(context.WithoutCancel(ctx), sessionID, turnID)
-	if err != nil {
-		return nil, s.unread(ctx, "read turn", err)
-	}
-	calls, err := readAll(rows, scanBrief)
+	calls, err := brief(ctx, s.turn, scanBrief, sessionID, turnID)
 	if err != nil {
 		return nil, s.unread(ctx, "read turn", err)
 	}
 	return calls, nil
+}
+
+// Turns returns the ids of the turns of a session of which calls are on disk, in
+// no order. It looks at no more than limit calls: when the session has more, all
+// is false and some of the ids may be missing.
+func (s *Store) Turns(ctx context.Context, sessionID string, limit int) (ids []string, all bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, false, fmt.Errorf("read turns: %w", err)
+	}
+	ids, err = brief(ctx, s.turns, scanText, sessionID, limit+1)
+	if err != nil {
+		return nil, false, s.unread(ctx, "read turns", err)
+	}
+	all = len(ids) <= limit
+	return slices.Compact(ids), all, nil
+}
+
+// turnsSQL reads nothing but the index of the key, in whose order a turn's calls
+// stand together.
+const turnsSQL = "SELECT turn_id FROM calls WHERE session_id = ? ORDER BY turn_id LIMIT ?"
+
+// brief runs a query that is made often and reads a few rows: a context that can
+// end costs the driver a goroutine a query, and parsing the statement more than
+// running it.
+func brief[T any](ctx context.Context, query *sql.Stmt, scan func(scanner) (T, error), args ...any) ([]T, error) {
+	rows, err := query.QueryContext(context.WithoutCancel(ctx), args...)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(rows, scan)
 }
 
 const turnSQL = `SELECT session_id, turn_id, call_id, function, idempotent, created_at, state, owner, generation,

@@ -58,6 +58,7 @@ type Store struct {
 	connect driver.Connector
 	reader  *sql.DB
 	turn    *sql.Stmt // turnSQL, on reader
+	turns   *sql.Stmt // turnsSQL, on reader
 	tally   *tally
 	unclean bool
 	// inspected: the file was looked through for damage.
@@ -137,6 +138,9 @@ func build(ctx context.Context, path string, o Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if s.turn, err = s.reader.PrepareContext(ctx, turnSQL); err != nil { // it closes with the reader
+		return nil, err
+	}
+	if s.turns, err = s.reader.PrepareContext(ctx, turnsSQL); err != nil {
 		return nil, err
 	}
 	if s.tally, err = loadTally(ctx, s.reader); err != nil {
