@@ -33,6 +33,10 @@ type line struct {
 	dir      string
 	table    *router.Table
 	config   session.Config
+	// watch, when set, is put between the manager and the journal, which writes a
+	// lazy row after flushDelay; 0 means its default.
+	watch      func(session.Journal) session.Journal
+	flushDelay time.Duration
 
 	journal   *sqlite.Store
 	manager   *session.Manager
@@ -131,6 +135,9 @@ func (l *line) start(t *testing.T) {
 	}
 	c := l.config
 	c.Client, c.Forwarder, c.Journal, c.Owner, c.Registerer = l.client, l.forwarder, l.journal, owner, l.registry
+	if l.watch != nil {
+		c.Journal = l.watch(l.journal)
+	}
 	l.manager = session.New(c)
 	if err := l.manager.Start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -143,7 +150,8 @@ func (l *line) openJournal(t *testing.T) (owner string) {
 	t.Helper()
 	var err error
 	owner = fmt.Sprint("process at ", time.Now())
-	if l.journal, err = sqlite.Open(t.Context(), filepath.Join(l.dir, "bridge.db"), sqlite.Options{Owner: owner, Logger: l.config.Logger}); err != nil {
+	options := sqlite.Options{Owner: owner, Logger: l.config.Logger, FlushDelay: l.flushDelay}
+	if l.journal, err = sqlite.Open(t.Context(), filepath.Join(l.dir, "bridge.db"), options); err != nil {
 		t.Fatal(err)
 	}
 	return owner

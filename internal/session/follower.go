@@ -48,6 +48,10 @@ type follower struct {
 	stream  string
 	tasks   map[journal.Key]*task
 	turns   map[string]*turn
+	// older are the turns that are not in turns and of which the journal may know
+	// calls; listed says that those from before this follower are among them.
+	older  idSet
+	listed bool
 	// settledBefore are the calls that were settled before their turn was read,
 	// with the end of the time in which a snapshot may still list them.
 	settledBefore map[journal.Key]time.Time
@@ -76,7 +80,7 @@ func newFollower(m *Manager, id string, source Source) *follower {
 		m: m, id: id, source: source, closing: source == SourceJournal,
 		log: m.cfg.Logger.With("session_id", id), drained: make(chan struct{}),
 		session: journal.Session{ID: id}, status: statusUnknown, stream: streamConnecting,
-		tasks: map[journal.Key]*task{}, turns: map[string]*turn{}, settledBefore: map[journal.Key]time.Time{},
+		tasks: map[journal.Key]*task{}, turns: map[string]*turn{}, settledBefore: map[journal.Key]time.Time{}, older: newIDSet(maxOlder),
 		forbidden: gate{least: refusedWait, most: maxReadWait},
 	}
 	f.ctx, f.cancel = context.WithCancel(m.following)

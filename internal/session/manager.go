@@ -44,6 +44,9 @@ type Journal interface {
 	Save(ctx context.Context, call journal.Call, d journal.Durability) error
 	// Turn returns key and state of every call of a turn.
 	Turn(ctx context.Context, sessionID, turnID string) ([]journal.Call, error)
+	// Turns returns the turns of a session of which calls are on disk, all of them
+	// unless the session has more calls than limit.
+	Turns(ctx context.Context, sessionID string, limit int) (ids []string, all bool, err error)
 	// Call returns one call whole.
 	Call(ctx context.Context, key journal.Key) (journal.Call, error)
 	// Unsettled makes this process the owner of every call that is neither
@@ -122,6 +125,9 @@ type Manager struct {
 	// left are the sessions that are not to be followed, whoever finds them.
 	left     map[string]bool
 	draining bool
+	// ended are the sessions that had a follower before in this process. Its last
+	// rows may still wait for the disk, so what the journal lists is not all.
+	ended idSet
 }
 
 var (
@@ -135,7 +141,7 @@ var (
 func New(c Config) *Manager {
 	m := &Manager{
 		cfg: c, metrics: newMetrics(c.Registerer),
-		sessions: map[string]*follower{}, left: map[string]bool{}, tasks: newWorkers(taskIdle), errands: newWorkers(errandIdle),
+		sessions: map[string]*follower{}, left: map[string]bool{}, ended: newIDSet(maxEnded), tasks: newWorkers(taskIdle), errands: newWorkers(errandIdle),
 	}
 	m.following, m.stopFollow = context.WithCancel(context.Background())
 	m.working, m.stopWork = context.WithCancelCause(context.Background())
@@ -206,6 +212,9 @@ func (m *Manager) start(id string, source Source, unsettled []journal.Call) {
 		return
 	}
 	f := newFollower(m, id, source)
+	if m.ended.has(id) {
+		f.older.fill() // the journal is asked for every turn
+	}
 	f.resume(unsettled)
 	m.sessions[id] = f
 	m.followers.Go(f.run)
@@ -217,7 +226,11 @@ func (m *Manager) remove(f *follower) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.sessions, f.id)
-	if again := f.askedAgain(); again != "" && !m.draining {
+	if m.draining {
+		return
+	}
+	m.ended.add(f.id)
+	if again := f.askedAgain(); again != "" {
 		m.start(f.id, again, nil)
 	}
 }

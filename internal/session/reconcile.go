@@ -15,30 +15,7 @@ const (
 	// journalRetry is when a session is looked at again after the journal could
 	// not be read.
 	journalRetry = time.Second
-	// keptTurns is how many turns a follower remembers at least, and keptFor for how
-	// long after their last mention; older ones are read back from the journal when
-	// the API should mention them again.
-	keptTurns = 8
-	keptFor   = 2 * snapshotLag
 )
-
-// turn is what a follower knows of a turn: the calls that were ever taken.
-// Whatever a snapshot repeats of them is not a new call.
-type turn struct {
-	taken map[string]*taken
-	used  time.Time
-	// more is remembered than the journal could tell: when a call was abandoned, or
-	// how often the API was reminded of one.
-	more bool
-}
-
-// taken is a call that was taken at some time.
-type taken struct {
-	// quietUntil keeps reads that began before it from waking a settled call.
-	quietUntil time.Time
-	// reminders counts the posts that answered a settled call's being listed again.
-	reminders int
-}
 
 // apply compares the calls that a snapshot lists with the tasks at hand: new
 // ones are taken, known ones go on, and those that are listed no more are
@@ -125,61 +102,15 @@ func (f *follower) called(a action, at time.Time) {
 	f.take(a, snapshot{begun: at})
 }
 
-// turnOf returns what is known of a turn, read from the journal the first time.
-// The lock is held.
-func (f *follower) turnOf(id string) (*turn, error) {
-	now := time.Now()
-	if tn, ok := f.turns[id]; ok {
-		tn.used = now
-		return tn, nil
-	}
-	calls, err := f.m.cfg.Journal.Turn(f.ctx, f.id, id)
-	if err != nil {
-		return nil, err
-	}
-	tn := &turn{taken: make(map[string]*taken, len(calls)), used: now}
-	for _, c := range calls {
-		// An earlier process may have settled it just now, as this one's settled does.
-		tn.taken[c.CallID] = &taken{quietUntil: c.ConfirmedAt.Add(f.quiet())}
-		if until, just := f.settledBefore[c.Key]; just {
-			tn.taken[c.CallID].quietUntil = until
-			tn.more = true
-			delete(f.settledBefore, c.Key)
-		}
-	}
-	f.forgetTurns(now)
-	f.turns[id] = tn
-	return tn, nil
-}
-
-// forgetTurns drops the turns that have no task and have not been mentioned for a
-// while: the journal knows their calls, and when they were confirmed. Of those of
-// which more is remembered, no snapshot can be on its way any more. The lock is held.
-func (f *follower) forgetTurns(now time.Time) {
-	if len(f.turns) < keptTurns {
-		return
-	}
-	live := make(map[string]bool, len(f.tasks))
-	for key := range f.tasks {
-		live[key.TurnID] = true
-	}
-	for id, tn := range f.turns {
-		kept := keptFor
-		if tn.more {
-			kept = 2 * f.quiet() // and the next read has come
-		}
-		if !live[id] && now.Sub(tn.used) > kept {
-			delete(f.turns, id)
-		}
-	}
-}
-
 // resume makes tasks of the calls that an earlier process left unsettled. What
 // needs no word from the session goes on at once; the rest waits until a
 // snapshot says whether it is still wanted.
 func (f *follower) resume(unsettled []journal.Call) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if len(unsettled) > 0 {
+		f.listed = false // somebody else may have had more calls of the session
+	}
 	for _, call := range unsettled {
 		if _, live := f.tasks[call.Key]; live {
 			continue
