@@ -17,6 +17,8 @@ import (
 // cannedService answers in the place of a transport's connections.
 type cannedService struct{ header http.Header }
 
+func (cannedService) CloseIdleConnections() {}
+
 func (s cannedService) RoundTrip(r *http.Request) (*http.Response, error) {
 	body := []byte(`{"temperature":21.5,"unit":"C","place":"Lisbon"}`)
 	_ = r.Body.Close()
@@ -57,7 +59,7 @@ routes:
 	})
 	b.Cleanup(f.Close)
 	canned := cannedService{header: http.Header{"Content-Type": {"application/json"}}}
-	f.upstreams.plain.connections().RegisterProtocol("http", canned) // all upstreams share it without TLS of their own
+	f.upstreams.plain.line.Load().pool.transport = canned // all upstreams share it without TLS of their own
 	for _, name := range []string{"plain", "once", "keyed", "templated"} {
 		route, _ := table.Lookup(name)
 		call := journal.Call{

@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -76,8 +75,8 @@ func New(c Config) *Forwarder {
 		proxies: newProxies(),
 	}
 	f.upstreams = newUpstreams(c,
-		func(config *tls.Config) *http.Transport {
-			return newTransport(c.Transport, c.MaxCalls, f.proxies.ofRequest, config)
+		func(config *tls.Config) carrier {
+			return newCarrier(c.Transport, c.MaxCalls, f.proxies.ofRequest, config)
 		},
 		func() *redactor { return f.redactorOf(c.Table()) })
 	if c.Registerer != nil {

@@ -320,7 +320,7 @@ func (s *tokens) tell(ctx context.Context, f *fetch) {
 // tokenTrip carries the requests to a token endpoint, and keeps why one was not
 // answered.
 type tokenTrip struct {
-	transport *http.Transport
+	transport http.RoundTripper
 	agent     string
 	fault     fault
 	why       string

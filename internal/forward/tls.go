@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +15,7 @@ import (
 type pool struct {
 	// config is nil where the table says nothing of TLS.
 	config    *tls.Config
-	transport *http.Transport
+	transport carrier
 }
 
 // line leads from an upstream to the pool that it uses, by the config that its
@@ -29,13 +28,13 @@ type line struct {
 // connections returns the transport to the service. When the files of its TLS
 // changed it is another one, and the connections of the one before end with the
 // requests that they carry.
-func (up *upstream) connections() *http.Transport {
+func (up *upstream) connections() carrier {
 	return up.along(&up.line, func(config *tls.Config) *tls.Config { return config })
 }
 
 // tokenConnections returns the transport to the token endpoint. A server_name
 // belongs to the service's host, and counts where the endpoint has the same.
-func (up *upstream) tokenConnections(serviceHost, tokenHost string) *http.Transport {
+func (up *upstream) tokenConnections(serviceHost, tokenHost string) carrier {
 	if strings.EqualFold(serviceHost, tokenHost) {
 		return up.connections()
 	}
@@ -53,7 +52,7 @@ func withoutServerName(config *tls.Config) *tls.Config {
 
 // along returns the transport at the end of a line. adapt makes what the line
 // needs of the upstream's config.
-func (up *upstream) along(l *atomic.Pointer[line], adapt func(*tls.Config) *tls.Config) *http.Transport {
+func (up *upstream) along(l *atomic.Pointer[line], adapt func(*tls.Config) *tls.Config) carrier {
 	now := l.Load()
 	if up.service == nil {
 		return now.pool.transport

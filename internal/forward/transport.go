@@ -37,6 +37,20 @@ type Transport struct {
 	RootCAs *x509.CertPool
 }
 
+// carrier makes exchanges and keeps the connections of a pool.
+type carrier interface {
+	http.RoundTripper
+	CloseIdleConnections()
+}
+
+func newCarrier(t Transport, maxCalls int, proxy func(*http.Request) (*url.URL, error), config *tls.Config) carrier {
+	transport := newTransport(t, maxCalls, proxy, config)
+	if t.Dial != nil || !canLook {
+		return transport // of a connection that is not the system's nothing can be said
+	}
+	return newDirect(transport)
+}
+
 // newTransport builds the transport of a pool. It never repeats a request by
 // itself, because attempts carry bodies that cannot be rewound, and it neither
 // follows redirects nor decodes replies.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +14,7 @@ import (
 // and their tokens. A reload keeps what stayed the same.
 type upstreams struct {
 	// build makes the transport of a pool.
-	build   func(*tls.Config) *http.Transport
+	build   func(*tls.Config) carrier
 	inForce func() *router.Table
 	agent   string
 	log     *slog.Logger
@@ -57,7 +56,7 @@ type upstream struct {
 	authNotice, signNotice, tlsNotice notice
 }
 
-func newUpstreams(c Config, build func(*tls.Config) *http.Transport, secrets func() *redactor) *upstreams {
+func newUpstreams(c Config, build func(*tls.Config) carrier, secrets func() *redactor) *upstreams {
 	u := &upstreams{build: build, inForce: c.Table, agent: agentOf(c.Version), log: c.Logger, secrets: secrets}
 	u.working, u.stop = context.WithCancel(context.Background())
 	u.plain = &upstream{all: u}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package forward
+
+import "net"
+
+// canLook says that nothing can be said of an idle connection here, so that
+// http.Transport makes the exchanges, which reads all the time.
+const canLook = false
+
+func silent(net.Conn) bool { return false }
