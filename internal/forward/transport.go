@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"functionbridge/internal/exchange"
 )
 
 const (
@@ -45,10 +47,10 @@ type carrier interface {
 
 func newCarrier(t Transport, maxCalls int, proxy func(*http.Request) (*url.URL, error), config *tls.Config) carrier {
 	transport := newTransport(t, maxCalls, proxy, config)
-	if t.Dial != nil || !canLook {
-		return transport // of a connection that is not the system's nothing can be said
+	if t.Dial != nil {
+		return transport
 	}
-	return newDirect(transport)
+	return exchange.NewDirect(transport)
 }
 
 // newTransport builds the transport of a pool. It never repeats a request by

@@ -22,6 +22,9 @@ type wireConn struct {
 	writes atomic.Int64
 }
 
+// NetConn is the connection without the count.
+func (c *wireConn) NetConn() net.Conn { return c.Conn }
+
 // Write counts first, so that a write in flight counts, and takes that back
 // when not a byte went out.
 func (c *wireConn) Write(p []byte) (int, error) {

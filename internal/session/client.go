@@ -17,6 +17,8 @@ import (
 
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+
+	"functionbridge/internal/exchange"
 )
 
 // betaHeader goes on every request to the Agents API; the SDK adds it only to
@@ -59,8 +61,9 @@ type Client struct {
 	http  *http.Client
 	pacer *pacer
 	key   string
-	// posts carries the results: http.Client would copy the headers of each and
-	// look for cookies and redirects, of which there are none.
+	// posts carries the results, in place where the API is reached over plain HTTP:
+	// http.Client would copy the headers of each and look for cookies and redirects,
+	// of which there are none.
 	posts http.RoundTripper
 	// streams carries the streams; see newStreamTransport.
 	streams http.RoundTripper
@@ -96,7 +99,7 @@ func NewClient(c ClientConfig) (*Client, error) {
 	}
 	client := &Client{sdk: openai.NewClient(options...), http: httpClient, posts: httpClient.Transport, streams: httpClient.Transport, pacer: newPacer(c.Rate), key: c.APIKey}
 	if c.HTTPClient == nil {
-		client.streams = newStreamTransport()
+		client.streams, client.posts = newStreamTransport(), exchange.NewDirect(newTransport())
 	}
 	client.health.log = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	client.health.key.least, client.health.key.most = keyTryWait, refusedWait
@@ -109,14 +112,15 @@ func NewClient(c ClientConfig) (*Client, error) {
 // result is one request, and a burst of calls answers in a burst of results.
 func newTransport() *http.Transport {
 	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          1024,
-		MaxIdleConnsPerHost:   1024,
-		IdleConnTimeout:       60 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           1024,
+		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        60 * time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ExpectContinueTimeout:  time.Second,
 	}
 }
 
@@ -136,8 +140,10 @@ func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLa
 func (c *Client) Close() {
 	c.patience.close()
 	c.http.CloseIdleConnections()
-	if t, ok := c.streams.(*http.Transport); ok {
-		t.CloseIdleConnections()
+	for _, carrier := range []http.RoundTripper{c.streams, c.posts} {
+		if c, ok := carrier.(interface{ CloseIdleConnections() }); ok {
+			c.CloseIdleConnections()
+		}
 	}
 }
 

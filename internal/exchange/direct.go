@@ -1,4 +1,6 @@
-package forward
+// Package exchange makes HTTP exchanges for those who make many small ones: one
+// request, one reply. What to send, and whether to send it again, is for others.
+package exchange
 
 import (
 	"bufio"
@@ -14,31 +16,30 @@ import (
 	"time"
 )
 
-// direct makes an exchange over plain HTTP/1.1 in the goroutine of its caller:
+// Direct makes an exchange over plain HTTP/1.1 in the goroutine of its caller:
 // the request is written and the reply read by net/http's own code, on a
 // connection that nobody else looks at meanwhile. http.Transport has two
-// goroutines for each connection, and hands every exchange to both and back: that
-// is as dear as the system calls, and a quarter of what a call costs the bridge
-// on its way to the service. What direct does not suit is left to a transport:
-// TLS, proxies, large bodies.
+// goroutines for each connection, and hands every exchange to both and back,
+// which costs as much as the system calls of the exchange. What Direct does not
+// suit is left to the transport: TLS, proxies, large bodies.
 //
-// It never sends a request twice.
-type direct struct {
+// It never sends a request twice. It is safe for concurrent use.
+type Direct struct {
 	*http.Transport
 
-	dial  Dial
-	proxy func(*http.Request) (*url.URL, error)
-	idle  idleConns
+	idle idleConns
 }
 
-func newDirect(t *http.Transport) *direct {
-	d := &direct{Transport: t, dial: t.DialContext, proxy: t.Proxy}
-	d.idle.most = t.MaxIdleConnsPerHost
-	return d
+// NewDirect returns a Direct that keeps to the settings of t, which must have
+// DialContext, MaxIdleConnsPerHost, IdleConnTimeout and MaxResponseHeaderBytes.
+// Its connections are the system's: of others it cannot be said whether they are
+// silent, and they are used once.
+func NewDirect(t *http.Transport) *Direct {
+	return &Direct{Transport: t, idle: idleConns{most: t.MaxIdleConnsPerHost, patience: t.IdleConnTimeout}}
 }
 
 // CloseIdleConnections closes them.
-func (d *direct) CloseIdleConnections() {
+func (d *Direct) CloseIdleConnections() {
 	d.idle.closeAll()
 	d.Transport.CloseIdleConnections()
 }
@@ -48,7 +49,7 @@ func (d *direct) CloseIdleConnections() {
 const maxDirectBody = 16 << 10
 
 // suits reports whether the exchange can be made here.
-func (d *direct) suits(req *http.Request) bool {
+func (d *Direct) suits(req *http.Request) bool {
 	if req.URL.Scheme != "http" || req.ContentLength > maxDirectBody || req.ContentLength < 0 || req.Header["Expect"] != nil {
 		return false
 	}
@@ -57,13 +58,16 @@ func (d *direct) suits(req *http.Request) bool {
 			return false // http.Transport writes it in ASCII
 		}
 	}
-	proxy, err := d.proxy(req)
-	return proxy == nil && err == nil
+	if d.Proxy == nil {
+		return canLook
+	}
+	proxy, err := d.Proxy(req)
+	return canLook && proxy == nil && err == nil
 }
 
 // RoundTrip implements http.RoundTripper. As that of http.Transport it returns
 // when the reply's header is there, and the reply's body ends the exchange.
-func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
+func (d *Direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !d.suits(req) {
 		return d.Transport.RoundTrip(req)
 	}
@@ -81,7 +85,7 @@ func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	if response.Body == http.NoBody {
 		c.end(true)
 	} else {
-		response.Body = &directBody{body: response.Body, conn: c}
+		response.Body = &body{ReadCloser: response.Body, conn: c}
 	}
 	return response, nil
 }
@@ -96,15 +100,16 @@ func addressOf(u *url.URL) string {
 }
 
 // connect takes an idle connection, or makes one.
-func (d *direct) connect(ctx context.Context, address string) (*directConn, error) {
+func (d *Direct) connect(ctx context.Context, address string) (*conn, error) {
 	c := d.idle.take(address)
 	reused := c != nil
 	if c == nil {
-		raw, err := d.dial(ctx, "tcp", address)
+		raw, err := d.DialContext(ctx, "tcp", address)
 		if err != nil {
 			return nil, err
 		}
-		c = newDirectConn(raw, &d.idle, address)
+		c = newConn(raw, &d.idle, address)
+		c.header = d.MaxResponseHeaderBytes
 	}
 	c.reused = reused
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
@@ -113,8 +118,8 @@ func (d *direct) connect(ctx context.Context, address string) (*directConn, erro
 	return c, nil
 }
 
-// directConn is one connection. It belongs to one exchange, or to idleConns.
-type directConn struct {
+// conn is one connection. It belongs to one exchange, or to idleConns.
+type conn struct {
 	raw     net.Conn
 	limit   io.LimitedReader // of raw
 	reader  *bufio.Reader    // of limit
@@ -122,6 +127,7 @@ type directConn struct {
 	home    *idleConns
 	address string
 	since   time.Time // idle since
+	header  int64     // the most bytes of a reply's header
 	reused  bool
 	// keep says that the connection is good for another exchange, if this one
 	// comes to its end.
@@ -130,18 +136,18 @@ type directConn struct {
 	watch func() bool
 }
 
-func newDirectConn(raw net.Conn, home *idleConns, address string) *directConn {
-	c := &directConn{raw: raw, home: home, address: address}
+func newConn(raw net.Conn, home *idleConns, address string) *conn {
+	c := &conn{raw: raw, home: home, address: address}
 	c.limit.R = raw
 	c.reader, c.writer = bufio.NewReader(&c.limit), bufio.NewWriter(raw)
 	return c
 }
 
 // interrupt ends what is under way on the connection, by a deadline that is over.
-func (c *directConn) interrupt() { _ = c.raw.SetDeadline(time.Unix(1, 0)) }
+func (c *conn) interrupt() { _ = c.raw.SetDeadline(time.Unix(1, 0)) }
 
 // exchange sends the request and reads the header of the reply.
-func (c *directConn) exchange(req *http.Request) (*http.Response, error) {
+func (c *conn) exchange(req *http.Request) (*http.Response, error) {
 	err := req.Write(c.writer)
 	if err == nil {
 		err = c.writer.Flush()
@@ -149,7 +155,7 @@ func (c *directConn) exchange(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("send the request: %w", err)
 	}
-	c.limit.N = maxHeaderBytes
+	c.limit.N = c.header
 	response, err := c.readHeader(req)
 	if err != nil {
 		return nil, fmt.Errorf("read the reply: %w", err)
@@ -161,7 +167,7 @@ func (c *directConn) exchange(req *http.Request) (*http.Response, error) {
 
 // readHeader reads the header of the final reply, behind those that only say that
 // it is to come. The limit holds for all of them.
-func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
+func (c *conn) readHeader(req *http.Request) (*http.Response, error) {
 	for {
 		response, err := http.ReadResponse(c.reader, req)
 		if err != nil || response.StatusCode >= 200 || response.StatusCode == http.StatusSwitchingProtocols {
@@ -171,7 +177,7 @@ func (c *directConn) readHeader(req *http.Request) (*http.Response, error) {
 }
 
 // end ends the exchange; whole says that all of the reply was read.
-func (c *directConn) end(whole bool) {
+func (c *conn) end(whole bool) {
 	undisturbed := c.watch()
 	if whole && undisturbed && c.keep && c.reader.Buffered() == 0 && c.home.put(c) {
 		return
@@ -179,19 +185,20 @@ func (c *directConn) end(whole bool) {
 	_ = c.raw.Close()
 }
 
-// directBody is the body of a reply; its end is that of the exchange.
-type directBody struct {
-	body io.ReadCloser
-	conn *directConn // nil once the exchange has ended
-	err  error       // what Read returns then
+// body is the body of a reply; its end is that of the exchange.
+type body struct {
+	io.ReadCloser
+
+	conn *conn // nil once the exchange has ended
+	err  error // what Read returns then
 }
 
 // Read implements io.Reader.
-func (b *directBody) Read(p []byte) (int, error) {
+func (b *body) Read(p []byte) (int, error) {
 	if b.conn == nil {
 		return 0, b.err
 	}
-	n, err := b.body.Read(p)
+	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		b.finish(err, errors.Is(err, io.EOF))
 	}
@@ -200,14 +207,14 @@ func (b *directBody) Read(p []byte) (int, error) {
 
 // Close implements io.Closer. A reply that was not read to its end takes the
 // connection with it.
-func (b *directBody) Close() error {
+func (b *body) Close() error {
 	if b.conn != nil {
 		b.finish(http.ErrBodyReadAfterClose, false)
 	}
 	return nil
 }
 
-func (b *directBody) finish(err error, whole bool) {
+func (b *body) finish(err error, whole bool) {
 	b.conn.end(whole)
 	b.conn, b.err = nil, err
 }

@@ -1,8 +1,7 @@
-package forward
+package exchange
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,10 +9,16 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+)
+
+const (
+	idleTimeout    = 4 * time.Second
+	maxHeaderBytes = 256 << 10
 )
 
 // scripted is a service that writes a fixed text for each request, the last one
@@ -96,9 +101,12 @@ func (s *scripted) seen() []scriptedRequest {
 	return append([]scriptedRequest(nil), s.requests...)
 }
 
-func newTestDirect(t *testing.T) *direct {
+func newTestDirect(t *testing.T) *Direct {
 	t.Helper()
-	d := newDirect(newTransport(Transport{}, 8, func(*http.Request) (*url.URL, error) { return nil, nil }, nil))
+	d := NewDirect(&http.Transport{
+		DialContext: new(net.Dialer).DialContext, DisableCompression: true,
+		MaxIdleConnsPerHost: 8, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeaderBytes,
+	})
 	t.Cleanup(d.CloseIdleConnections)
 	return d
 }
@@ -120,7 +128,7 @@ func (s *scripted) post(t *testing.T, via http.RoundTripper, body string) (strin
 }
 
 func ok(body string) answer {
-	return answer{text: "HTTP/1.1 200 OK\r\nContent-Length: " + formatInt(int64(len(body))) + "\r\n\r\n" + body}
+	return answer{text: "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body}
 }
 
 func TestAWholeReplyLeavesItsConnectionForTheNextRequest(t *testing.T) {
@@ -282,16 +290,18 @@ func TestHeadersWithoutEndAreLeft(t *testing.T) {
 // What leaves is what http.Transport would send.
 func TestDirectSendsWhatTheTransportSends(t *testing.T) {
 	t.Parallel()
-	s := serveScript(t, ok("x"))
+	s := serveScript(t, ok("")) // the same for HEAD
 	d := newTestDirect(t)
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodPost, http.MethodPut} {
 		for _, body := range []string{"", "{}", strings.Repeat("x", maxDirectBody)} {
 			for _, via := range []http.RoundTripper{d, d.Transport} {
-				m := message{body: []byte(body), request: &http.Request{Method: method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "other.test"}}
-				target := &url.URL{Scheme: "http", Host: s.address, Path: "/a b", RawQuery: "q=%20"}
-				var reader bytes.Reader
-				req := m.outgoing(t.Context(), target, http.Header{"User-Agent": {"u"}, "Idempotency-Key": {"k"}, "X-Y": {"1", "2"}}, &reader)
-				response, err := via.RoundTrip(req)
+				req := &http.Request{
+					Method: method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Host: "other.test",
+					URL:    &url.URL{Scheme: "http", Host: s.address, Path: "/a b", RawQuery: "q=%20"},
+					Header: http.Header{"User-Agent": {"u"}, "Idempotency-Key": {"k"}, "X-Y": {"1", "2"}},
+					Body:   io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+				}
+				response, err := via.RoundTrip(req.WithContext(t.Context()))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -309,7 +319,7 @@ func TestDirectSendsWhatTheTransportSends(t *testing.T) {
 func TestDirectLeavesToTheTransportWhatItDoesNotSuit(t *testing.T) {
 	t.Parallel()
 	d := newTestDirect(t)
-	d.proxy = func(r *http.Request) (*url.URL, error) {
+	d.Proxy = func(r *http.Request) (*url.URL, error) {
 		switch r.URL.Host {
 		case "proxied.test":
 			return &url.URL{Scheme: "http", Host: "proxy.test"}, nil

@@ -1,4 +1,4 @@
-package forward
+package exchange
 
 import (
 	"net"
@@ -6,28 +6,29 @@ import (
 	"time"
 )
 
-// idleConns keeps connections between exchanges, for idleTimeout at most.
+// idleConns keeps connections between exchanges, for their patience at most.
 type idleConns struct {
-	most int // to one address
+	most     int           // to one address
+	patience time.Duration // for the next exchange
 
 	mu        sync.Mutex
-	byAddress map[string][]*directConn // the last one was used last
-	sweeper   *time.Timer              // nil while there is none to close
+	byAddress map[string][]*conn // the last one was used last
+	sweeper   *time.Timer        // nil while there is none to close
 }
 
 // take returns a connection that the service has not closed; nil when there is
 // none.
-func (i *idleConns) take(address string) *directConn {
+func (i *idleConns) take(address string) *conn {
 	for {
 		c := i.pop(address)
-		if c == nil || (time.Since(c.since) < idleTimeout && silent(c.raw)) {
+		if c == nil || (time.Since(c.since) < i.patience && silent(c.raw)) {
 			return c
 		}
 		_ = c.raw.Close()
 	}
 }
 
-func (i *idleConns) pop(address string) *directConn {
+func (i *idleConns) pop(address string) *conn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	conns := i.byAddress[address]
@@ -42,7 +43,7 @@ func (i *idleConns) pop(address string) *directConn {
 }
 
 // put keeps a connection; false when there are enough.
-func (i *idleConns) put(c *directConn) bool {
+func (i *idleConns) put(c *conn) bool {
 	c.since = time.Now()
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -51,11 +52,11 @@ func (i *idleConns) put(c *directConn) bool {
 		return false
 	}
 	if i.byAddress == nil {
-		i.byAddress = make(map[string][]*directConn)
+		i.byAddress = make(map[string][]*conn)
 	}
 	i.byAddress[c.address] = append(conns, c)
 	if i.sweeper == nil {
-		i.sweeper = time.AfterFunc(idleTimeout, i.sweep)
+		i.sweeper = time.AfterFunc(i.patience, i.sweep)
 	}
 	return true
 }
@@ -67,7 +68,7 @@ func (i *idleConns) sweep() {
 	oldest := time.Now()
 	for address, conns := range i.byAddress {
 		old := 0
-		for old < len(conns) && time.Since(conns[old].since) >= idleTimeout {
+		for old < len(conns) && time.Since(conns[old].since) >= i.patience {
 			_ = conns[old].raw.Close()
 			old++
 		}
@@ -75,13 +76,13 @@ func (i *idleConns) sweep() {
 			delete(i.byAddress, address)
 			continue
 		}
-		i.byAddress[address] = append([]*directConn(nil), conns[old:]...)
+		i.byAddress[address] = append([]*conn(nil), conns[old:]...)
 		if since := conns[old].since; since.Before(oldest) {
 			oldest = since
 		}
 	}
 	if i.sweeper = nil; len(i.byAddress) > 0 {
-		i.sweeper = time.AfterFunc(time.Until(oldest.Add(idleTimeout)), i.sweep)
+		i.sweeper = time.AfterFunc(time.Until(oldest.Add(i.patience)), i.sweep)
 	}
 }
 
@@ -101,10 +102,13 @@ func (i *idleConns) closeAll() {
 	}
 }
 
-// rawConn is the connection of the system below those of this package.
-func rawConn(conn net.Conn) net.Conn {
-	if w := underlying(conn); w != nil {
-		return w.Conn
+// systemConn is the connection of the system below what wraps it.
+func systemConn(c net.Conn) net.Conn {
+	for {
+		w, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = w.NetConn()
 	}
-	return conn
 }

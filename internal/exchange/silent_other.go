@@ -1,6 +1,6 @@
 //go:build !unix
 
-package forward
+package exchange
 
 import "net"
 

@@ -1,6 +1,6 @@
 //go:build unix
 
-package forward
+package exchange
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ const canLook = true
 // what a service says unasked, its goodbye above all, would be taken for the
 // reply to the next request.
 func silent(conn net.Conn) bool {
-	c, ok := rawConn(conn).(syscall.Conn)
+	c, ok := systemConn(conn).(syscall.Conn)
 	if !ok {
 		return false
 	}
