@@ -129,7 +129,7 @@ func newTransport() *http.Transport {
 // buffer of four.
 func newStreamTransport() *http.Transport {
 	t := newTransport()
-	t.WriteBufferSize = 1 << 10
+	t.WriteBufferSize = 512
 	return t
 }
 

@@ -49,7 +49,7 @@ func newSSEReader(r io.Reader, maxFrame int) *sseReader {
 const (
 	// firstRead is small, because most streams are silent most of the time: of the
 	// memory of an idle session this buffer was the largest part with mostRead.
-	firstRead = 2 << 10
+	firstRead = 1 << 10
 	// mostRead is how far the buffer grows for a stream that fills it.
 	mostRead = 16 << 10
 )
