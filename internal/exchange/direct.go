@@ -80,14 +80,23 @@ func (d *Direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	response, err := c.exchange(req)
 	if err != nil {
 		c.end(false)
-		return nil, err
+		return nil, because(ctx, err)
 	}
 	if response.Body == http.NoBody {
 		c.end(true)
 	} else {
-		response.Body = &body{ReadCloser: response.Body, conn: c}
+		response.Body = &body{ReadCloser: response.Body, ctx: ctx, conn: c}
 	}
 	return response, nil
+}
+
+// because is the end of the context where that is what failed an exchange: the
+// connection says only that a deadline is over.
+func because(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // addressOf is the host and port of a URL.
@@ -189,8 +198,9 @@ func (c *conn) end(whole bool) {
 type body struct {
 	io.ReadCloser
 
-	conn *conn // nil once the exchange has ended
-	err  error // what Read returns then
+	ctx  context.Context //nolint:containedctx // of the request, as http.Request has it
+	conn *conn           // nil once the exchange has ended
+	err  error           // what Read returns then
 }
 
 // Read implements io.Reader.
@@ -199,8 +209,12 @@ func (b *body) Read(p []byte) (int, error) {
 		return 0, b.err
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
-		b.finish(err, errors.Is(err, io.EOF))
+	switch {
+	case errors.Is(err, io.EOF):
+		b.finish(err, true)
+	case err != nil:
+		err = because(b.ctx, err)
+		b.finish(err, false)
 	}
 	return n, err //nolint:wrapcheck // io.EOF must stay itself
 }

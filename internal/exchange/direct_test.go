@@ -238,7 +238,7 @@ func TestAnExchangeEndsWithItsContext(t *testing.T) {
 				_, err = io.ReadAll(response.Body)
 				_ = response.Body.Close()
 			}
-			if e, is := errors.AsType[net.Error](err); !is || !e.Timeout() || ctx.Err() == nil {
+			if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
 				t.Errorf("it ended with %v, the context with %v", err, ctx.Err())
 			}
 			if d.idle.pop(s.address) != nil {
