@@ -74,10 +74,18 @@ func TestAHundredThousandCallsNeverMoreThanEightAtOnce(t *testing.T) {
 		calls = 5_000
 	}
 	var inside, connections gauge
-	var opened atomic.Int64
+	var opened, came atomic.Int64
+	full, patience := make(chan struct{}), 10*time.Second
 	hold := lasting(100 * time.Microsecond)
 	up := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		inside.in()
+		if came.Add(1) == most {
+			close(full)
+		}
+		select { // the first ones stay until as many have come as may
+		case <-full:
+		case <-time.After(patience):
+		}
 		hold(r)
 		inside.now.Add(-1)
 	}))
