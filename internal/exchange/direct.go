@@ -19,9 +19,9 @@ import (
 // Direct makes an exchange over plain HTTP/1.1 in the goroutine of its caller:
 // the request is written and the reply read by net/http's own code, on a
 // connection that nobody else looks at meanwhile. http.Transport has two
-// goroutines for each connection, and hands every exchange to both and back,
-// which costs as much as the system calls of the exchange. What Direct does not
-// suit is left to the transport: TLS, proxies, large bodies.
+// goroutines for each connection, and hands every exchange to both and back:
+// 10 to 20 µs of 165 that a call cost. What Direct does not suit is left to the
+// transport: TLS, proxies, large bodies.
 //
 // It never sends a request twice. It is safe for concurrent use.
 type Direct struct {
@@ -74,6 +74,9 @@ func (d *Direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	c, err := d.connect(ctx, addressOf(req.URL))
 	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // as a RoundTripper must; Request.Write does it else
+		}
 		return nil, err
 	}
 	c.watch = context.AfterFunc(ctx, c.interrupt)
@@ -120,7 +123,6 @@ func (d *Direct) connect(ctx context.Context, address string) (*conn, error) {
 		c = newConn(raw, &d.idle, address)
 		c.header = d.MaxResponseHeaderBytes
 	}
-	c.reused = reused
 	if trace := httptrace.ContextClientTrace(ctx); trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{Conn: c.raw, Reused: reused, WasIdle: reused})
 	}
@@ -137,7 +139,6 @@ type conn struct {
 	address string
 	since   time.Time // idle since
 	header  int64     // the most bytes of a reply's header
-	reused  bool
 	// keep says that the connection is good for another exchange, if this one
 	// comes to its end.
 	keep bool

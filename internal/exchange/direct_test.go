@@ -409,3 +409,30 @@ func TestNoMoreConnectionsAreKeptThanCallsAreAllowed(t *testing.T) {
 		t.Errorf("%d connections are kept, want %d", n, d.idle.most)
 	}
 }
+
+// closing is a body that knows whether it was closed.
+type closing struct {
+	io.Reader
+
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
+func TestARequestThatCannotBeSentIsClosed(t *testing.T) {
+	t.Parallel()
+	d := newTestDirect(t)
+	d.DialContext = func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("nobody there") }
+	body := &closing{Reader: strings.NewReader("x")}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://service.test/", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = 1
+	if _, err := d.RoundTrip(req); err == nil || !body.closed { //nolint:bodyclose // there is none
+		t.Errorf("no connection: %v, and its body is closed: %t", err, body.closed)
+	}
+}

@@ -15,8 +15,9 @@ type reads struct {
 	// next says.
 	busy, asked bool
 	next        priority
-	// timer brings about the next regular read; nil once ended.
-	timer    *time.Timer
+	// timer brings about the next regular read; nil before the first is due.
+	timer *time.Timer
+	// ended: there are no more reads.
 	ended    bool
 	errands  sync.WaitGroup
 	failures int // in a row

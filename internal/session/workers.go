@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,7 +23,7 @@ type workers struct {
 	// is how many of them were never needed since the last trim.
 	idle  []chan func()
 	spare int
-	// trimmer ends the spare ones; nil while none is idle, and after close.
+	// trimmer ends the spare ones; nil while none is idle.
 	trimmer *time.Timer
 	closed  bool
 }
@@ -103,7 +104,7 @@ func (w *workers) trim() {
 	for _, worker := range w.idle[:w.spare] {
 		close(worker)
 	}
-	w.idle = append([]chan func(){}, w.idle[w.spare:]...)
+	w.idle = slices.Delete(w.idle, 0, w.spare)
 	w.spare = len(w.idle)
 	w.trimmer = nil
 	if len(w.idle) > 0 {

@@ -89,7 +89,7 @@ func touch(path string) (os.FileInfo, error) {
 
 // writing returns the connector of connections that may write. They leave the
 // CHECK on the state to valid: SQLite fills a table with the known states for each
-// row to look one up in, which took a third of the time of a row. With erase they
+// row to look one up in, which took a quarter of the time of a row. With erase they
 // overwrite what is deleted: else it would stay in the free pages of the file.
 // Otherwise nobody asked for that, and freed pages need not be written.
 func writing(path string, erase bool) (driver.Connector, error) {

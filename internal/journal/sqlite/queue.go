@@ -499,8 +499,8 @@ func (q *queue) lost() error {
 // outage.
 //
 // Under load it makes the next commit wait for as long as this one took. Half of
-// the time is enough to commit in, and with twice as many rows in each a durable
-// row costs a third less; whoever is alone waits for nobody.
+// the time is enough to commit in, and twice as many rows in each spare a call
+// that waits for the disk 40 µs of 300; whoever is alone waits for nobody.
 func (q *queue) committed(b *batch, took time.Duration) (recovered bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
